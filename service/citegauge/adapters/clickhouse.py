@@ -1,0 +1,383 @@
+"""ClickHouse as a place for rows and a source of answers: a server over HTTP, or the engine in this process (chDB).
+
+Both look the same from outside (`ClickHouse`: `RowSink` and `SqlReader`). This is not the schema (`sql/`), not the
+thing that applies it (`migrations.py`), and it neither buffers nor retries: a batch goes out or an error by fate comes
+back, and the caller may send the same rows again (versions make that harmless).
+
+Rows travel as JSON lines made by msgspec: 3 us a row, where the driver's native columns cost 20 us.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, LifoQueue
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
+
+import clickhouse_connect
+import msgspec
+from clickhouse_connect.driver.binding import quote_identifier
+from clickhouse_connect.driver.exceptions import ClickHouseError, Error, OperationalError
+
+from citegauge.errors import ConfigError, FatalError, RetryableError
+from citegauge.ports import LateRow, PaneRow, Row, TraceRow, TraceTombstone, WindowRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from clickhouse_connect.driver.client import Client
+
+CONNECT_TIMEOUT_S = 5
+SEND_RECEIVE_TIMEOUT_S = 60
+EMBEDDED_READERS_MAX = 4
+"""Engine handles that answer queries at the same time in one process; more callers wait for a free one."""
+
+TABLES: Mapping[type[Row], str] = {
+    TraceRow: "traces",
+    TraceTombstone: "traces",
+    PaneRow: "panes",
+    LateRow: "late",
+    WindowRow: "windows",
+}
+_TOMBSTONE_TAIL = b',"is_deleted":1}'
+
+_SETTINGS: Mapping[str, str] = {
+    # The default parser of floats may miss by one unit in the last place; a stored row must equal the one sent.
+    "precise_float_parsing": "1",
+    # A field without a column is an error, not a value that quietly goes missing.
+    "input_format_skip_unknown_fields": "0",
+    # A time that somebody writes without a zone means UTC, whatever the host thinks.
+    "session_timezone": "UTC",
+}
+
+RETRYABLE_CODES: Mapping[int, str] = {
+    3: "UNEXPECTED_END_OF_FILE",
+    32: "ATTEMPT_TO_READ_AFTER_EOF",
+    159: "TIMEOUT_EXCEEDED",
+    160: "TOO_SLOW",
+    198: "DNS_ERROR",
+    202: "TOO_MANY_SIMULTANEOUS_QUERIES",
+    203: "NO_FREE_CONNECTION",
+    209: "SOCKET_TIMEOUT",
+    210: "NETWORK_ERROR",
+    225: "NO_ZOOKEEPER",
+    236: "ABORTED",
+    241: "MEMORY_LIMIT_EXCEEDED",
+    242: "TABLE_IS_READ_ONLY",
+    243: "NOT_ENOUGH_SPACE",
+    252: "TOO_MANY_PARTS",
+    254: "NO_ACTIVE_REPLICAS",
+    265: "NO_AVAILABLE_REPLICA",
+    279: "ALL_CONNECTION_TRIES_FAILED",
+    285: "TOO_FEW_LIVE_REPLICAS",
+    286: "UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE",
+    289: "REPLICA_IS_NOT_IN_QUORUM",
+    319: "UNKNOWN_STATUS_OF_INSERT",
+    364: "RECEIVED_ERROR_TOO_MANY_REQUESTS",
+    394: "QUERY_WAS_CANCELLED",
+    425: "SYSTEM_ERROR",
+    439: "CANNOT_SCHEDULE_TASK",
+    473: "DEADLOCK_AVOIDED",
+    499: "S3_ERROR",
+    574: "DISTRIBUTED_TOO_MANY_PENDING_BYTES",
+    692: "TOO_MANY_MUTATIONS",
+    745: "SERVER_OVERLOADED",
+    749: "TCP_CONNECTION_LIMIT_REACHED",
+    762: "HTTP_CONNECTION_LIMIT_REACHED",
+    999: "KEEPER_EXCEPTION",
+    1017: "ASYNC_INSERT_FLUSH_TIMEOUT",
+    1019: "QUERY_SLOT_ACQUISITION_TIMEOUT",
+    1020: "MEMORY_RESERVATION_ACQUISITION_TIMEOUT",
+}
+"""Errors of ClickHouse that pass by themselves, or whose outcome is unknown. Every other code is fatal."""
+
+_HINTS: Mapping[int, str] = {
+    16: "the table is older or newer than this version: run `citegauge migrate`",
+    60: "run `citegauge migrate`",
+    81: "run `citegauge migrate`",
+    117: "the table is older or newer than this version: run `citegauge migrate`",
+    164: "the server or its user is read-only",
+    192: "check the ClickHouse user",
+    193: "check the ClickHouse user and password",
+    194: "check the ClickHouse user and password",
+    497: "grant the ClickHouse user what it lacks",
+    516: "check the ClickHouse user and password",
+}
+_HTTP_STATUS = re.compile(r"HTTP status (\d{3})\b")
+_MESSAGE_CHARS_MAX = 500
+
+
+class Secret(Protocol):
+    """What hides a password until it is used; pydantic's `SecretStr` is one."""
+
+    def get_secret_value(self) -> str:
+        """The password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """A ClickHouse server."""
+
+    url: str
+    """`http://host:8123` or `https://host:8443`, with a path when a proxy wants one."""
+    user: str = "default"
+    password: Secret | str = ""
+    verify: bool = True
+    """Check the server's certificate (https only)."""
+    ca_file: Path | None = None
+    """PEM file of the authority that signed it, when the system does not know it."""
+    connect_timeout_s: int = CONNECT_TIMEOUT_S
+    send_receive_timeout_s: int = SEND_RECEIVE_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` for an address that is not one."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(f"ClickHouse address {self.url!r}: must be http://host:8123 or https://host:8443")
+        if parts.username or parts.password:
+            raise ConfigError("ClickHouse address: give user and password in their own settings, not in the address")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedTarget:
+    """The engine in this process. One directory per process; every `EmbeddedTarget` of it is the same database."""
+
+    path: Path | None = None
+    """Where the data lives; None: in memory, gone with the process."""
+    query_timeout_s: int = SEND_RECEIVE_TIMEOUT_S
+
+
+class ClickHouse:
+    """Implements `RowSink` and `SqlReader`; safe to use from several threads at once.
+
+    Connects at the first call, and again at the next call when that failed, so a server may come up later than we do.
+    """
+
+    def __init__(self, target: HttpTarget | EmbeddedTarget, database: str) -> None:
+        self.database = database
+        self._target = target
+        self._connections: _Connections = (
+            _SharedConnection(lambda: _open_http(target, database))
+            if isinstance(target, HttpTarget)
+            else _HandlePool(lambda: _open_embedded(target, database))
+        )
+        self._encoder = msgspec.json.Encoder()
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Insert rows of one type as one block; see `RowSink`. NaN and infinities are stored as NULL."""
+        if not rows:
+            return
+        kind = type(rows[0])
+        assert all(type(row) is kind for row in rows), "one insert holds rows of one type"
+        columns = list(kind.__struct_fields__)
+        if kind is TraceTombstone:
+            columns.append("is_deleted")
+            block = b"\n".join(self._encoder.encode(row)[:-1] + _TOMBSTONE_TAIL for row in rows)
+        else:
+            block = self._encoder.encode_lines(rows)
+        table = TABLES[kind]
+        name = f"{quote_identifier(self.database)}.{table}"
+        with _translated(f"insert into {table}"), self._connections.writer() as client:
+            client.raw_insert(name, columns, block, fmt="JSONEachRow")
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Rows of a SELECT; values are bound as `{name:Type}`. See `SqlReader`. Times come back aware, in UTC."""
+        bound = dict(parameters) if parameters else None
+        with _translated("query"), self._connections.reader() as client:
+            result = client.query(sql, parameters=bound, query_tz="UTC")
+            return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
+
+    def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        """Run one statement without a default database; the value of its only cell, if it has one."""
+        bound = dict(parameters) if parameters else None
+        with _translated("statement"), self._connections.writer() as client:
+            return client.command(sql, parameters=bound, use_database=False)
+
+    def ping(self) -> bool:
+        """Whether it answers at all."""
+        try:
+            with _translated("ping"), self._connections.reader() as client:
+                return bool(client.ping())
+        except (RetryableError, FatalError):
+            return False
+
+    def close(self) -> None:
+        """Let go of connections, or of the engine; harmless when repeated. Later calls open anew."""
+        self._connections.close()
+
+
+def connect(target: HttpTarget | EmbeddedTarget, database: str = "citegauge") -> ClickHouse:
+    """A `ClickHouse`. Touches no network; the embedded engine is opened at once, so that a bad path shows here.
+
+    Raises `FatalError` when the engine cannot be opened.
+    """
+    clickhouse = ClickHouse(target, database)
+    if isinstance(target, EmbeddedTarget):
+        clickhouse.command("SELECT 1")
+    return clickhouse
+
+
+# ---------------------------------------------------------------------------------------------- connections
+
+
+class _Connections(Protocol):
+    @contextmanager
+    def writer(self) -> Iterator[Client]: ...
+
+    @contextmanager
+    def reader(self) -> Iterator[Client]: ...
+
+    def close(self) -> None: ...
+
+
+class _SharedConnection:
+    """One HTTP client for everything: without a session it keeps a pool of sockets and no state between calls."""
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open = open_client
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    @contextmanager
+    def writer(self) -> Iterator[Client]:
+        with self._lock:  # Held while connecting: one thread asks, the others get its client or its error's repetition.
+            if self._client is None:
+                self._client = self._open()
+            client = self._client
+        yield client
+
+    reader = writer
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+
+class _HandlePool:
+    """Handles on the engine: calls on one handle run one after the other, so writing has its own.
+
+    Then a long query of the web page makes no insert wait, and `EMBEDDED_READERS_MAX` queries run side by side.
+    """
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open = open_client
+        self._write_lock = threading.Lock()
+        self._writer: Client | None = None
+        self._readers: LifoQueue[Client] = LifoQueue()
+        self._reading = threading.BoundedSemaphore(EMBEDDED_READERS_MAX)
+
+    @contextmanager
+    def writer(self) -> Iterator[Client]:
+        with self._write_lock:
+            if self._writer is None:
+                self._writer = self._open()
+            yield self._writer
+
+    @contextmanager
+    def reader(self) -> Iterator[Client]:
+        with self._reading:
+            try:
+                client = self._readers.get_nowait()
+            except Empty:
+                client = self._open()
+            try:
+                yield client
+            finally:
+                self._readers.put(client)
+
+    def close(self) -> None:
+        with self._write_lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        with suppress(Empty):
+            while True:
+                self._readers.get_nowait().close()
+
+
+def _open_http(target: HttpTarget, database: str) -> Client:
+    parts = urlsplit(target.url)
+    password = target.password if isinstance(target.password, str) else target.password.get_secret_value()
+    client = clickhouse_connect.get_client(
+        interface=parts.scheme,
+        host=cast("str", parts.hostname),
+        port=parts.port or (8443 if parts.scheme == "https" else 8123),
+        proxy_path=parts.path,
+        username=target.user,
+        password=password,
+        verify=target.verify,
+        ca_cert=str(target.ca_file) if target.ca_file else None,
+        connect_timeout=target.connect_timeout_s,
+        send_receive_timeout=target.send_receive_timeout_s,
+        # A session would forbid concurrent calls; nothing here needs one.
+        autogenerate_session_id=False,
+        dedicated_pool=True,
+        client_name="citegauge",
+        tz_mode="aware",
+        settings=dict(_SETTINGS),
+    )
+    # Only now: the handshake must succeed before the first migration has made the database.
+    client.database = database
+    return client
+
+
+def _open_embedded(target: EmbeddedTarget, database: str) -> Client:
+    if target.path is not None:
+        target.path.mkdir(parents=True, exist_ok=True)
+    try:
+        client = clickhouse_connect.get_client(
+            interface="chdb",
+            path=str(target.path) if target.path else None,
+            tz_mode="aware",
+            settings=dict(_SETTINGS) | {"max_execution_time": str(target.query_timeout_s)},
+        )
+    except ImportError as error:
+        raise FatalError("the embedded ClickHouse is not installed: pip install 'citegauge[embedded]'") from error
+    client.database = database
+    return client
+
+
+# --------------------------------------------------------------------------------------------------- errors
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turn the driver's exceptions into ours, by the tables above."""
+    try:
+        yield
+    except ClickHouseError as error:
+        raise _by_fate(what, error) from error
+    except OSError as error:
+        raise RetryableError(f"ClickHouse: {what} failed: {error}") from error
+    except (UnicodeEncodeError, msgspec.EncodeError) as error:
+        raise FatalError(f"ClickHouse: {what} failed, a row cannot be written as JSON: {error}") from error
+
+
+def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
+    code = error.code if isinstance(error, Error) else None
+    message = f"ClickHouse: {what} failed: {_one_line(error)}"
+    if code is None:
+        status = _HTTP_STATUS.search(str(error))
+        # Without a code it is the network or a proxy that speaks. What the driver itself refuses is a defect of ours.
+        passing = isinstance(error, OperationalError) or (status is not None and _passing_status(int(status[1])))
+    else:
+        passing = code in RETRYABLE_CODES
+    if passing:
+        return RetryableError(message)
+    hint = _HINTS.get(cast("int", code))
+    return FatalError(f"{message} -> {hint}" if hint else message)
+
+
+def _passing_status(status: int) -> bool:
+    return status >= 500 or status in {408, 429}
+
+
+def _one_line(error: ClickHouseError) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MESSAGE_CHARS_MAX else text[:_MESSAGE_CHARS_MAX] + "…"
