@@ -1,0 +1,1 @@
+"""What several test files share: servers to start and helpers to talk to them. No tests."""
