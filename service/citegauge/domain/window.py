@@ -1,0 +1,300 @@
+"""WINDOW: rolling 1 h, 6 h and 24 h as merges of panes. Pure; told the as-of time; knows no Kafka and no SQL.
+
+Three small parts: `AsOf` says what time it is for the windows (from heartbeats), `WindowStore` keeps one owner's panes, and
+`WindowStats` is what a tally amounts to.
+
+A window is [start, end): end = the minute after as-of, start = (end - length) rounded down to the window's cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from citegauge.domain.distribution import fraction_value, histogram_value, mean, quantiles, total
+from citegauge.domain.pane import Tally
+from citegauge.domain.recall import Group
+
+PANE_S = 60
+MERGED = "*"
+
+
+class WindowLength(NamedTuple):
+    """One rolling window, all in seconds."""
+
+    name: str
+    length_s: int
+    cell_s: int
+    """Granularity of its start, and of what is kept for it."""
+
+
+WINDOWS: tuple[WindowLength, ...] = (
+    WindowLength("1h", 3_600, 60),
+    WindowLength("6h", 6 * 3_600, 300),
+    WindowLength("24h", 24 * 3_600, 900),
+)
+
+
+def bounds(window: WindowLength, end_s: int) -> tuple[int, int]:
+    """[start, end) in unix seconds for an end at a whole minute."""
+    return (end_s - window.length_s) // window.cell_s * window.cell_s, end_s
+
+
+def window_end_s(as_of_ns: int) -> int:
+    """The minute after as-of, in unix seconds."""
+    return (as_of_ns // 1_000_000_000 // PANE_S + 1) * PANE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStats:
+    """What a tally amounts to. None where nothing was measured, never 0."""
+
+    n: int
+    recall_p25: float | None
+    recall_p50: float | None
+    recall_p75: float | None
+    recall_mean: float | None
+    rank_weighted_mean: float | None
+    cited_any_ratio: float | None
+    score_n: int
+    score_p25: float | None
+    score_p50: float | None
+    score_p75: float | None
+
+
+LEVELS = (0.25, 0.5, 0.75)
+
+
+def stats(tally: Tally, *, with_scores: bool) -> WindowStats:
+    """Statistics of a tally. `with_scores=False` where several scorers were merged: their scores do not mix."""
+    measured = tally.measured
+    recall = quantiles(tally.recall_counts, fraction_value, LEVELS)
+    scores = tally.score_counts if with_scores else {}
+    score = quantiles(scores, histogram_value, LEVELS)
+    return WindowStats(
+        n=measured,
+        recall_p25=recall[0],
+        recall_p50=recall[1],
+        recall_p75=recall[2],
+        recall_mean=mean(tally.recall_counts, fraction_value),
+        rank_weighted_mean=mean(tally.rank_weighted_counts, histogram_value),
+        cited_any_ratio=tally.cited_any / measured if measured else None,
+        score_n=total(scores),
+        score_p25=score[0],
+        score_p50=score[1],
+        score_p75=score[2],
+    )
+
+
+class RollUp(NamedTuple):
+    """A window's tally under one key; `Group` fields are `*` where merged."""
+
+    window: WindowLength
+    start_s: int
+    end_s: int
+    group: Group
+    tally: Tally
+    scorers: int
+    """How many scorers with scores are merged in it."""
+
+
+class _Roll:
+    """One window of one group over closed panes: cells by start, and their running sum."""
+
+    __slots__ = ("cells", "end_s", "start_s", "sum", "window")
+
+    def __init__(self, window: WindowLength, end_s: int) -> None:
+        self.window = window
+        self.cells: dict[int, Tally] = {}
+        self.sum = Tally()
+        self.start_s, self.end_s = bounds(window, end_s)
+
+    def add(self, pane_s: int, tally: Tally) -> None:
+        if pane_s < self.start_s:
+            return
+        assert pane_s < self.end_s
+        cell_s = pane_s // self.window.cell_s * self.window.cell_s
+        cell = self.cells.get(cell_s)
+        if cell is None:
+            cell = self.cells[cell_s] = Tally()
+        cell.merge(tally)
+        self.sum.merge(tally)
+
+    def advance(self, end_s: int) -> None:
+        self.start_s, self.end_s = bounds(self.window, end_s)
+        for cell_s in [cell_s for cell_s in self.cells if cell_s < self.start_s]:
+            self.sum.merge(self.cells.pop(cell_s), sign=-1)
+
+
+class _GroupWindows:
+    """All windows of one group over closed panes. Panes at or after the end wait in `ahead`."""
+
+    __slots__ = ("ahead", "rolls")
+
+    def __init__(self, end_s: int) -> None:
+        self.ahead: dict[int, Tally] = {}
+        self.rolls = tuple(_Roll(window, end_s) for window in WINDOWS)
+
+    def fold(self, pane_s: int, tally: Tally, end_s: int) -> None:
+        if pane_s >= end_s:
+            waiting = self.ahead.get(pane_s)
+            if waiting is None:
+                waiting = self.ahead[pane_s] = Tally()
+            waiting.merge(tally)
+            return
+        for roll in self.rolls:
+            roll.add(pane_s, tally)
+
+    def advance(self, end_s: int) -> None:
+        for roll in self.rolls:
+            roll.advance(end_s)
+        for pane_s in [pane_s for pane_s in self.ahead if pane_s < end_s]:
+            tally = self.ahead.pop(pane_s)
+            for roll in self.rolls:
+                roll.add(pane_s, tally)
+
+    @property
+    def empty(self) -> bool:
+        return not self.ahead and not any(roll.cells for roll in self.rolls)
+
+
+class WindowStore:
+    """The panes of one owner (a partition of the panes topic), and the windows over them.
+
+    A source partition's pane is kept in detail, highest version winning, until that partition's closed marker passes it;
+    then it is folded, and further messages for it are ignored.
+    """
+
+    def __init__(self, end_s: int = 0) -> None:
+        self.end_s = end_s
+        self.closed_through: dict[str, int] = {}
+        """Newest closed pane by source, start in unix seconds."""
+        self._detail: dict[tuple[str, int], dict[Group, tuple[int, Tally]]] = {}
+        self._groups: dict[Group, _GroupWindows] = {}
+
+    def upsert(self, source: str, pane_s: int, group: Group, version: int, tally: Tally) -> bool:
+        """Take a pane as published. False when it is closed, or not newer than what is known."""
+        if pane_s <= self.closed_through.get(source, -1):
+            return False
+        cells = self._detail.setdefault((source, pane_s), {})
+        known = cells.get(group)
+        if known is not None and known[0] > version:
+            return False
+        cells[group] = (version, tally)
+        return True
+
+    def close(self, source: str, through_s: int) -> None:
+        """The source's panes up to `through_s` are final: fold them."""
+        if through_s <= self.closed_through.get(source, -1):
+            return
+        self.closed_through[source] = through_s
+        for key in [key for key in self._detail if key[0] == source and key[1] <= through_s]:
+            for group, (_, tally) in self._detail.pop(key).items():
+                self._windows(group).fold(key[1], tally, self.end_s)
+
+    def restore_cell(self, window: WindowLength, cell_s: int, group: Group, tally: Tally) -> None:
+        """Take the sum of closed panes of one cell of one window, as SQL folded it. Only before the first `upsert`."""
+        rolls = self._windows(group).rolls
+        next(roll for roll in rolls if roll.window == window).add(cell_s, tally)
+
+    def advance(self, end_s: int) -> None:
+        """Move the end of every window; it never moves back."""
+        if end_s <= self.end_s:
+            return
+        self.end_s = end_s
+        for group in list(self._groups):
+            windows = self._groups[group]
+            windows.advance(end_s)
+            if windows.empty:
+                del self._groups[group]
+
+    def is_closed(self, source: str, pane_s: int) -> bool:
+        """Whether messages for this pane are of no more use."""
+        return pane_s <= self.closed_through.get(source, -1)
+
+    @property
+    def open_panes(self) -> int:
+        """(source, pane) pairs kept in detail."""
+        return len(self._detail)
+
+    def group_windows(self) -> Iterator[RollUp]:
+        """Every window of every full group that has any trace in it."""
+        open_cells: dict[Group, list[tuple[int, Tally]]] = {}
+        for (_, pane_s), cells in self._detail.items():
+            for group, (_, tally) in cells.items():
+                open_cells.setdefault(group, []).append((pane_s, tally))
+        for group in self._groups.keys() | open_cells.keys():
+            closed = self._groups.get(group)
+            for index, window in enumerate(WINDOWS):
+                start_s, end_s = bounds(window, self.end_s)
+                tally = closed.rolls[index].sum.copy() if closed is not None else Tally()
+                for pane_s, cell in open_cells.get(group, ()):
+                    if start_s <= pane_s < end_s:
+                        tally.merge(cell)
+                if tally.states:
+                    yield RollUp(window, start_s, end_s, group, tally, 1 if tally.score_counts else 0)
+
+    def _windows(self, group: Group) -> _GroupWindows:
+        windows = self._groups.get(group)
+        if windows is None:
+            windows = self._groups[group] = _GroupWindows(self.end_s)
+        return windows
+
+
+def roll_up(groups: Iterable[RollUp]) -> Iterator[RollUp]:
+    """Per window and (route, top_k bucket): all merged (`*`), and one per scorer that has scores."""
+    merged: dict[tuple[WindowLength, Group], tuple[RollUp, set[str]]] = {}
+    for item in groups:
+        scorers = [MERGED] + ([item.group.scorer] if item.tally.score_counts else [])
+        for scorer in scorers:
+            group = Group(item.group.route, item.group.top_k_bucket, MERGED, MERGED, scorer)
+            key = (item.window, group)
+            known = merged.get(key)
+            if known is None:
+                known = merged[key] = (item._replace(group=group, tally=Tally()), set())
+            known[0].tally.merge(item.tally)
+            if item.tally.score_counts:
+                known[1].add(item.group.scorer)
+    for item, found in merged.values():
+        yield item._replace(scorers=len(found))
+
+
+class Heartbeat(NamedTuple):
+    """What a source partition says of itself at each publish."""
+
+    closed_through_s: int
+    watermark_ns: int
+    caught_up: bool
+    received_ns: int
+    """Wall clock of the receiver."""
+
+
+class AsOf:
+    """The time up to which the windows speak: the wall clock while every source is caught up, else the newest watermark.
+
+    So windows empty when traffic stops, and stand still when the reader lags. Never moves back.
+    """
+
+    def __init__(self, stale_after_ns: int) -> None:
+        """`stale_after_ns`: a source that was silent for longer is not taken for caught up (three intervals)."""
+        self.stale_after_ns = stale_after_ns
+        self.sources: dict[str, Heartbeat] = {}
+        self.value_ns = 0
+
+    def beat(self, source: str, heartbeat: Heartbeat) -> None:
+        """Take a heartbeat."""
+        self.sources[source] = heartbeat
+
+    def update(self, wall_ns: int) -> int:
+        """As-of in ns; 0 before the first heartbeat."""
+        beats = self.sources.values()
+        if beats:
+            live = all(beat.caught_up and wall_ns - beat.received_ns <= self.stale_after_ns for beat in beats)
+            now_ns = wall_ns if live else max(beat.watermark_ns for beat in beats)
+            self.value_ns = max(self.value_ns, now_ns)
+        return self.value_ns
+
+    def caught_up(self, wall_ns: int) -> bool:
+        """Whether as-of is the wall clock."""
+        return self.value_ns > 0 and self.value_ns >= wall_ns

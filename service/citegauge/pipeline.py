@@ -1,0 +1,333 @@
+"""The pipeline of one source partition on one screen: decode → join → score → pane → rows. Synchronous, no I/O.
+
+    feed(record)      decodes a record's value and joins its spans; a record that cannot be read becomes a dead letter
+    take_flush(...)   everything to publish since the last flush, and the commit that may follow once it is acknowledged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from citegauge.conventions import SpanFault
+from citegauge.domain.join import Changes, JoinState, PaneSnapshot, TraceChange
+from citegauge.domain.pane import Tally
+from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
+from citegauge.domain.progress import Commit, Event, ProgressState
+from citegauge.domain.recall import STATE_NAMES, Group, State
+from citegauge.domain.span import Kind, Span
+from citegauge.errors import DeadLetterError, FatalError
+from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone
+
+Decoder = Callable[[bytes], list[Span | SpanFault]]
+KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind}
+EPOCH_MAX = (1 << 15) - 1
+REPLAY_CHANGES_MAX = 10_000
+"""A silent replay throws away what it would publish; this is how much it holds at a time."""
+
+
+class Record(NamedTuple):
+    """One Kafka record of the partition, or one line of a file."""
+
+    offset: int
+    timestamp_ns: int
+    value: bytes | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A record or span that could not be read, with its origin. The payload stays out unless a setting asks for it."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    """Position of the span in the record; -1: the record as a whole."""
+    reason: str
+    detail: str
+    timestamp_ns: int
+    size_bytes: int
+    payload: bytes | None = None
+
+
+class Flush(msgspec.Struct, frozen=True, kw_only=True):
+    """What one partition has to publish, and where it then stands."""
+
+    topic: str
+    partition: int
+    panes: list[PaneRow]
+    traces: list[TraceRow]
+    tombstones: list[TraceTombstone]
+    late: list[LateRow]
+    dead: list[DeadLetter]
+    closed_through: int
+    """Newest closed pane, start in unix seconds; -1 before the first. Its final rows stand in this or an earlier flush."""
+    watermark_ns: int
+    commit: Commit
+
+    @property
+    def rows(self) -> int:
+        """Rows for ClickHouse."""
+        return len(self.panes) + len(self.traces) + len(self.tombstones) + len(self.late)
+
+
+class Source(NamedTuple):
+    """The identity of a partition in what it publishes."""
+
+    topic: str
+    partition: int
+    epoch: int = 0
+
+    @property
+    def name(self) -> str:
+        """`<topic>/<partition>`."""
+        return f"{self.topic}/{self.partition}"
+
+    def version(self, offset: int, odd: bool) -> int:
+        """epoch << 48 | 2 × offset (+ 1): a stale owner always loses."""
+        return self.epoch << 48 | 2 * offset + odd
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of what is read and set aside."""
+
+    record_bytes_max: int = 4 * 1024 * 1024
+    dead_letter_payload: bool = False
+
+
+class PartitionPipeline:
+    """Everything between a partition's bytes and its rows."""
+
+    def __init__(
+        self, source: Source, decode: Decoder, join_policy: JoinPolicy, score_policy: ScorePolicy,
+        start: Commit, limits: Limits | None = None,
+    ) -> None:
+        """`start`: the commit to resume from; without one, `Commit(offset, offset, Clock())`."""
+        if not 0 <= source.epoch <= EPOCH_MAX:
+            raise FatalError(f"epoch {source.epoch} of {source.name} is outside 0..{EPOCH_MAX}")
+        self.source = source
+        self.limits = limits or Limits()
+        self.join = JoinState(join_policy, score_policy, start.clock)
+        self.progress = ProgressState(start.offset, start.clock, start.events)
+        self.live_from = start.position
+        """Offsets below it were published before: they are read again in silence."""
+        self.dead: list[DeadLetter] = []
+        self.records = 0
+        self._decode = decode
+
+    @property
+    def replaying(self) -> bool:
+        """Whether what is being read was already published by an earlier run."""
+        return self.progress.position < self.live_from
+
+    @property
+    def pending(self) -> int:
+        """How much a flush would publish now, in rows or letters."""
+        return len(self.join.changes) + len(self.dead)
+
+    def feed(self, record: Record) -> None:
+        """Read one record. Offsets must rise. Raises `FatalError` when a bound leaves no way on."""
+        offset = record.offset
+        replaying = offset < self.live_from
+        if not replaying and self.progress.position < self.live_from:
+            self._go_live()
+        self.progress.before_record(offset, self.join.clock)
+        try:
+            for index, item in enumerate(self._read(record)):
+                if isinstance(item, Span):
+                    self.join.apply(item, offset, index, record.timestamp_ns)
+                else:
+                    self._set_aside(record, item.index, item.reason, item.detail)
+        except DeadLetterError as exc:
+            self._set_aside(record, -1, exc.reason, exc.detail)
+        self.records += 1
+        if replaying:
+            self._repeat_events(offset)
+            if len(self.join.changes) > REPLAY_CHANGES_MAX:
+                self.join.take_changes()
+            self.dead.clear()
+        else:
+            self._keep_bounds(offset)
+        self.progress.after_record(offset)
+        if replaying and not self.replaying:
+            self._go_live()
+
+    def skip_to(self, position: int) -> None:
+        """The log has no more records before `position` (compacted or aborted ones): count them as read."""
+        if position > self.progress.position:
+            was_replaying = self.replaying
+            self.progress.after_record(position - 1)
+            if was_replaying and not self.replaying:
+                self._go_live()
+
+    def take_flush(self, *, idle_wall_ns: int | None = None) -> Flush:
+        """All that changed since the last flush. `idle_wall_ns`: the wall clock, when there is nothing left to read."""
+        assert not self.replaying, "a silent replay publishes nothing"
+        changes = self.join.take_changes()
+        panes = self._panes(changes)
+        traces = [self._trace_row(key[0], key[1], change) for key, change in changes.rows.items()]
+        if idle_wall_ns is not None:
+            for snapshot, rows in self.join.idle_snapshots(idle_wall_ns):
+                panes.append(self._pane_row(snapshot))
+                traces.extend(self._trace_row(snapshot.group, snapshot.pane, row) for row in rows)
+        dead, self.dead = self.dead, []
+        return Flush(
+            topic=self.source.topic,
+            partition=self.source.partition,
+            panes=panes,
+            traces=traces,
+            tombstones=[
+                TraceTombstone(
+                    **self._key(group, pane), trace_id=trace_id.hex(), version=self.source.version(offset, False)
+                )
+                for (group, pane, trace_id), offset in changes.tombstones.items()
+            ],
+            late=[
+                LateRow(
+                    topic=self.source.topic, partition=self.source.partition, offset=late.offset, index=late.index,
+                    trace_id=late.span.trace_id.hex(), span_id=late.span.span_id.hex(),
+                    kind=KIND_NAMES[late.span.kind], route=late.span.route, end_ns=late.span.end_ns,
+                    pane=self._pane_s(late.pane), watermark_ns=late.watermark_ns,
+                )
+                for late in changes.late
+            ],
+            dead=dead,
+            closed_through=self._pane_s(self.join.closed_through) if self.join.closed_through >= 0 else -1,
+            watermark_ns=self.join.watermark_ns,
+            commit=self.progress.commit_point(self.join.first_kept_offset),
+        )
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, record: Record) -> list[Span | SpanFault]:
+        if not record.value:
+            raise DeadLetterError("empty_record")
+        if len(record.value) > self.limits.record_bytes_max:
+            raise DeadLetterError("record_too_large", f"{len(record.value)} bytes")
+        return self._decode(record.value)
+
+    def _set_aside(self, record: Record, index: int, reason: str, detail: str) -> None:
+        self.dead.append(
+            DeadLetter(
+                topic=self.source.topic, partition=self.source.partition, offset=record.offset, index=index,
+                reason=reason, detail=detail, timestamp_ns=record.timestamp_ns, size_bytes=len(record.value or b""),
+                payload=record.value if self.limits.dead_letter_payload else None,
+            )
+        )
+
+    def _go_live(self) -> None:
+        self.join.take_changes()
+        self.dead.clear()
+
+    # -- bounds: decided live, repeated from the commit in a replay ---------------------------------------------------
+
+    def _keep_bounds(self, offset: int) -> None:
+        join, policy = self.join, self.join.policy
+        while len(join.traces) > policy.traces_max and join.slots:
+            self._happen(Event(offset, "force_close", min(join.slots)))
+        frozen = join.clock.routes_frozen
+        if not frozen and len(join.open_groups) >= policy.groups_max:
+            self._happen(Event(offset, "freeze"))
+        elif frozen and len(join.open_groups) < policy.groups_max // 2:
+            self._happen(Event(offset, "thaw"))
+
+    def _happen(self, event: Event) -> None:
+        self.progress.record(event)
+        self._apply_event(event)
+
+    def _repeat_events(self, offset: int) -> None:
+        for event in self.progress.events_at(offset):
+            self._apply_event(event)
+
+    def _apply_event(self, event: Event) -> None:
+        if event.kind == "force_close":
+            self.join.force_close(event.pane, event.offset)
+        else:
+            self.join.freeze_routes(event.kind == "freeze")
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def _panes(self, changes: Changes) -> list[PaneRow]:
+        rows = [
+            self._pane_row(PaneSnapshot(cell.group, cell.slot.pane, cell.tally, cell.touched, "open"))
+            for cell in changes.dirty
+        ]
+        rows.extend(self._pane_row(snapshot) for snapshot in changes.finals)
+        return rows
+
+    def _pane_row(self, snapshot: PaneSnapshot) -> PaneRow:
+        tally = snapshot.tally
+        return PaneRow(
+            **self._key(snapshot.group, snapshot.pane),
+            version=self.source.version(snapshot.touched, snapshot.kind != "open"),
+            final=snapshot.kind in ("final", "forced"),
+            forced=snapshot.kind == "forced",
+            states=tally.state_counts(),
+            citations=tally.citations,
+            hallucinated=tally.hallucinated,
+            unresolved=tally.unresolved,
+            ids_dropped=tally.ids_dropped,
+            nonconformant=tally.nonconformant,
+            recounted=tally.recounted,
+            recall_counts=dict(tally.recall_counts),
+            rank_weighted_counts=dict(tally.rank_weighted_counts),
+            score_counts=dict(tally.score_counts),
+        )
+
+    def _trace_row(self, group: Group, pane: int, change: TraceChange) -> TraceRow:
+        result = change.result
+        return TraceRow(
+            pane=self._pane_s(pane),
+            route=group.route,
+            top_k_bucket=group.top_k_bucket,
+            model=group.model,
+            retriever_version=group.retriever_version,
+            scorer=group.scorer,
+            source=self.source.name,
+            trace_id=result.trace_id.hex(),
+            version=self.source.version(change.touched, True),
+            event_time_ns=result.event_ns,
+            state=STATE_NAMES[result.state],
+            top_k=result.top_k,
+            retrieved=len(result.retrieved),
+            cited_retrieved=len(result.cited_ranks),
+            recall=result.recall,
+            rank_weighted_recall=result.rank_weighted_recall,
+            top1_score=result.top1_score,
+            nonconformant=result.nonconformant,
+            unresolved=result.unresolved,
+            ids_dropped=result.ids_dropped,
+            synthetic_ids=result.synthetic_ids,
+            lag_ns=result.event_ns - result.retrieval_end_ns if result.retrieval_end_ns else 0,
+            chunk_ids=result.retrieved,
+            chunk_scores=result.scores,
+            cited_ids=result.cited,
+            cited_ranks=result.cited_ranks,
+            hallucinated_ids=result.hallucinated,
+        )
+
+    def _key(self, group: Group, pane: int) -> dict[str, object]:
+        return {
+            "pane": self._pane_s(pane), "route": group.route, "top_k_bucket": group.top_k_bucket, "model": group.model,
+            "retriever_version": group.retriever_version, "scorer": group.scorer, "source": self.source.name,
+        }
+
+    def _pane_s(self, pane: int) -> int:
+        return pane * self.join.policy.pane_ns // SECOND_NS
+
+
+def tally_of(row: PaneRow) -> Tally:
+    """The tally that a pane row carries. KeyError for an unknown state name."""
+    tally = Tally()
+    tally.set_state_counts(row.states)
+    tally.citations, tally.hallucinated = row.citations, row.hallucinated
+    tally.unresolved, tally.ids_dropped = row.unresolved, row.ids_dropped
+    tally.nonconformant, tally.recounted = row.nonconformant, row.recounted
+    tally.recall_counts = dict(row.recall_counts)
+    tally.rank_weighted_counts = dict(row.rank_weighted_counts)
+    tally.score_counts = dict(row.score_counts)
+    return tally
+
+
+__all__ = ["DeadLetter", "Decoder", "Flush", "Limits", "PartitionPipeline", "Record", "Source", "State", "tally_of"]

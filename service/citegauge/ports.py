@@ -1,0 +1,204 @@
+"""Protocols that the edges implement, and the rows that cross them. No behaviour here.
+
+Rows are plain structs: what an adapter stores is exactly what stands here, under the same names (see `sql/`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+
+class TraceRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One row of `traces`, keyed (route, top_k_bucket, model, retriever_version, scorer, pane, trace_id)."""
+
+    pane: int
+    """Start of the pane, unix seconds."""
+    route: str
+    top_k_bucket: str
+    model: str
+    retriever_version: str
+    scorer: str
+    trace_id: str
+    """32 lower-case hex digits."""
+    version: int
+    event_time_ns: int
+    state: str
+    top_k: int
+    retrieved: int
+    """How many distinct chunks were retrieved."""
+    cited_retrieved: int
+    """How many of them are cited."""
+    recall: float | None
+    rank_weighted_recall: float | None
+    top1_score: float | None
+    nonconformant: bool
+    unresolved: int
+    ids_dropped: int
+    synthetic_ids: bool
+    lag_ns: int
+    """Event time minus the end of the last retrieval; 0 where there is none."""
+    chunk_ids: list[str]
+    chunk_scores: list[float | None]
+    cited_ids: list[str]
+    cited_ranks: list[int]
+    hallucinated_ids: list[str]
+    source: str
+    """`<topic>/<partition>`."""
+
+
+class TraceTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Deletes the `traces` row of the same key with a lower version (`is_deleted = 1`)."""
+
+    pane: int
+    route: str
+    top_k_bucket: str
+    model: str
+    retriever_version: str
+    scorer: str
+    trace_id: str
+    version: int
+    source: str
+
+
+class PaneRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One absolute upsert of a pane, keyed (pane, group, source); also the value of a panes-topic message."""
+
+    pane: int
+    """Start of the pane, unix seconds."""
+    route: str
+    top_k_bucket: str
+    model: str
+    retriever_version: str
+    scorer: str
+    source: str
+    """`<topic>/<partition>` that owns this partial."""
+    version: int
+    final: bool
+    """The pane is closed: this row never changes again."""
+    forced: bool
+    """It was closed early, because too many traces were in flight."""
+    states: dict[str, int]
+    """Traces by state name; states that did not occur are left out."""
+    citations: int
+    hallucinated: int
+    unresolved: int
+    ids_dropped: int
+    nonconformant: int
+    recounted: int
+    recall_counts: dict[int, int]
+    """Key `retrieved << 16 | cited` of measured traces (`domain.distribution`)."""
+    rank_weighted_counts: dict[int, int]
+    """Histogram key of the rank-weighted recall."""
+    score_counts: dict[int, int]
+    """Histogram key of the top-1 score."""
+
+
+class LateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One span that came after its pane had closed, keyed by its source."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    trace_id: str
+    span_id: str
+    kind: str
+    route: str
+    end_ns: int
+    pane: int
+    """Start of the span's own pane, unix seconds."""
+    watermark_ns: int
+
+
+class WindowRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One row of `windows`: what the service computed. `'*'` stands for a merged dimension."""
+
+    window: str
+    """`1h`, `6h` or `24h`."""
+    window_start: int
+    """Unix seconds, inclusive."""
+    window_end: int
+    """Unix seconds, exclusive."""
+    route: str
+    top_k_bucket: str
+    model: str
+    retriever_version: str
+    scorer: str
+    n: int
+    """Measured traces."""
+    recall_p25: float | None
+    recall_p50: float | None
+    recall_p75: float | None
+    recall_mean: float | None
+    rank_weighted_mean: float | None
+    cited_any_ratio: float | None
+    """Share of measured answers with at least one valid citation."""
+    score_n: int
+    score_p25: float | None
+    score_p50: float | None
+    score_p75: float | None
+    states: dict[str, int]
+    citations: int
+    hallucinated: int
+    unresolved: int
+    nonconformant: int
+    recounted: int
+    version: int
+    """As-of time in ns: a later computation of the same window replaces an earlier one."""
+
+
+Row = TraceRow | TraceTombstone | PaneRow | LateRow | WindowRow
+
+
+class RowSink(Protocol):
+    """Where rows go. One call is one batch of one row type; it may be repeated with the same rows."""
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Blocking insert of rows of one type.
+
+        Raises `RetryableError` when the outcome is unknown or the server is busy, `FatalError` when the rows or the
+        schema are wrong.
+        """
+
+
+class SqlReader(Protocol):
+    """Read access to ClickHouse with bound parameters; never string formatting of values."""
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Blocking query. Raises `RetryableError` or `FatalError` as `RowSink.insert` does."""
+
+
+class PaneUpdate(msgspec.Struct, frozen=True, gc=False, tag="pane"):
+    """Panes topic: an absolute upsert, keyed by (route, top_k bucket)."""
+
+    row: PaneRow
+
+
+class ClosedMarker(msgspec.Struct, frozen=True, gc=False, tag="closed"):
+    """Panes topic, every partition: the source's panes up to `through` are final, and acknowledged by both sinks."""
+
+    source: str
+    through: int
+    """Start of the newest closed pane, unix seconds."""
+
+
+class HeartbeatMessage(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
+    """Panes topic, every partition, each publish: how far a source partition is."""
+
+    source: str
+    closed_through: int
+    watermark_ns: int
+    caught_up: bool
+    """Nothing was left to read at that moment."""
+
+
+PaneMessage = PaneUpdate | ClosedMarker | HeartbeatMessage
+
+
+def panes_partition(route: str, top_k_bucket: str, partitions: int) -> int:
+    """The panes-topic partition that owns a roll-up. Both tiers compute it, so it must not depend on a client library."""
+    return zlib.crc32(f"{route}\0{top_k_bucket}".encode()) % partitions
