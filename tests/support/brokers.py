@@ -111,7 +111,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reason = config.stash.get(_missing, None)
     if reason:
         terminalreporter.section("Apache Kafka tests DID NOT RUN", sep="!", red=True, bold=True)
-        terminalreporter.write_line(f"{reason}. The embedded broker was tested; restarts and commits were not.", red=True)
+        terminalreporter.write_line(
+            f"{reason}. The embedded broker was tested; restarts and commits were not.", red=True
+        )
     elif os.environ.get(_REQUIRE) == "1" and not ran:
         terminalreporter.section(f"{_REQUIRE}=1, and no test ran on Apache Kafka", sep="!", red=True, bold=True)
     elif ran:

@@ -86,12 +86,14 @@ def java() -> str:
     said = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_MIN:
-        raise KafkaUnavailableError(f"{path} is too old for Kafka, which needs Java {JAVA_MIN}: {said.splitlines()[:1]}")
+        raise KafkaUnavailableError(
+            f"{path} is too old for Kafka, which needs Java {JAVA_MIN}: {said.splitlines()[:1]}"
+        )
     return path
 
 
 def jars() -> Path:
-    """The folder with Kafka's jars, fetched on first use and kept in the user's cache. Raises `KafkaUnavailableError`."""
+    """The folder with Kafka's jars: fetched once, kept in the user's cache. Raises `KafkaUnavailableError`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "citegauge"
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
     folder = cache / f"kafka-{pinned_version()}-{digest}"
@@ -150,7 +152,7 @@ class KafkaServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and return when a client gets metadata that names the broker. Raises `AssertionError` with the log."""
+        """Start it and return once a client gets metadata with the broker in it. Raises `AssertionError` with the log."""
         assert self._process is None, "already started"
         with self._log.open("ab") as output:
             environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(Path.home())}

