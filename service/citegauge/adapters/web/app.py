@@ -1,0 +1,157 @@
+"""Ties sources to addresses and sets the headers. Which interface to bind is the caller's business."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from aiohttp import hdrs, web
+
+from citegauge.adapters.web import params, shape
+from citegauge.adapters.web.answers import Answers
+from citegauge.adapters.web.history import History
+from citegauge.adapters.web.sources import Health, WebLimits, WebSources
+from citegauge.errors import FatalError, RetryableError
+
+STATIC = Path(str(importlib.resources.files("citegauge.adapters.web"))) / "static"
+ERROR_CHARS_MAX = 300
+NS_PER_S = 1_000_000_000
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # Revalidate always: after an upgrade the page and its modules must be of one version.
+    "Cache-Control": "no-cache",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def build_web_app(sources: WebSources, *, limits: WebLimits | None = None) -> web.Application:
+    """The application: `/`, `/static/…`, `/api/…`, `/metrics`, `/healthz`, `/readyz`; reads only, never writes.
+
+    Raises `ConfigError` when the database's name is not a plain identifier.
+    """
+    limits = limits or WebLimits()
+    pages = _Pages(sources, limits)
+    app = web.Application(client_max_size=limits.request_bytes_max, middlewares=[_errors_as_json])
+    app.router.add_get("/", pages.page)
+    app.router.add_static("/static/", STATIC, show_index=False, follow_symlinks=False)
+    app.router.add_get("/api/windows", pages.windows)
+    app.router.add_get("/api/drops", pages.drops)
+    app.router.add_get("/api/series", pages.series)
+    app.router.add_get("/api/distribution", pages.distribution)
+    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get("/healthz", pages.healthz)
+    app.router.add_get("/readyz", pages.readyz)
+    app.on_response_prepare.append(_set_headers)
+    app.cleanup_ctx.append(pages.lifetime)
+    return app
+
+
+class _Pages:
+    """The handlers, with what they need."""
+
+    def __init__(self, sources: WebSources, limits: WebLimits) -> None:
+        self._sources = sources
+        self._limits = limits
+        self._history = History(sources)
+        self._answers = Answers(limits)
+        # A thread of its own: a ClickHouse that hangs must not keep Prometheus from scraping.
+        self._metrics_pool = ThreadPoolExecutor(1, thread_name_prefix="web-metrics")
+
+    async def lifetime(self, _app: web.Application) -> AsyncIterator[None]:
+        yield
+        self._answers.close()
+        self._metrics_pool.shutdown(wait=False, cancel_futures=True)
+
+    async def page(self, _request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(STATIC / "index.html")
+
+    async def windows(self, request: web.Request) -> web.Response:
+        group = params.group_params(request.query)
+        rows, now_ns, rows_max = self._sources.windows(), self._sources.now_ns(), self._limits.rows_max
+        if group is None:
+            return _json(shape.overview(rows, now_ns, rows_max))
+        return _json(shape.detail(rows, group.route, group.top_k_bucket, now_ns, rows_max))
+
+    async def drops(self, request: web.Request) -> web.Response:
+        params.no_params(request.query)
+        return _json({"drops": shape.drops(self._sources.drops())})
+
+    async def series(self, request: web.Request) -> web.Response:
+        asked = params.series_params(request.query, to_default_s=self._as_of_s(), points_max=self._limits.points_max)
+        return _json(await self._answers.get(asked, lambda: self._history.series(asked)))
+
+    async def distribution(self, request: web.Request) -> web.Response:
+        asked = params.distribution_params(request.query)
+        start_s, end_s = self._bounds(asked)
+        return _json(
+            await self._answers.get((asked, start_s, end_s), lambda: self._history.distribution(asked, start_s, end_s))
+        )
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        body, content_type = await asyncio.get_running_loop().run_in_executor(self._metrics_pool, self._sources.metrics)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return _health(self._sources.healthy())
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        return _health(self._sources.ready())
+
+    def _as_of_s(self) -> int:
+        newest_ns = shape.as_of_ns(self._sources.windows())
+        return (self._sources.now_ns() if newest_ns is None else newest_ns) // NS_PER_S
+
+    def _bounds(self, asked: params.DistributionParams) -> tuple[int, int]:
+        """The live window's own bounds; for a group without one, whole minutes up to as-of."""
+        live = shape.bounds(self._sources.windows(), asked.route, asked.top_k_bucket, asked.window)
+        if live is not None:
+            return live
+        end_s = (self._as_of_s() // 60 + 1) * 60
+        return max(0, end_s - params.WINDOW_S[asked.window]), end_s
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except params.ParamError as exc:
+        return _json({"error": str(exc)}, status=400)
+    except RetryableError as exc:
+        return _json({"error": _one_line(exc)}, status=503)
+    except FatalError as exc:
+        return _json({"error": _one_line(exc)}, status=500)
+
+
+async def _set_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    # allow_nan=False: a NaN would be unreadable for the page; better an error here, where its cause can be found.
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return web.json_response(text=text, status=status)
+
+
+def _health(health: Health) -> web.Response:
+    text = "\n".join(health.lines) or ("ok" if health.ok else "not ok")
+    return web.Response(text=text + "\n", status=200 if health.ok else 503)
+
+
+def _one_line(exc: Exception) -> str:
+    lines = str(exc).strip().splitlines()
+    return lines[0][:ERROR_CHARS_MAX] if lines else type(exc).__name__

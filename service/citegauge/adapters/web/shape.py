@@ -1,0 +1,111 @@
+"""How live windows become JSON for the page. Pure; computes no statistic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from citegauge.ports import WindowRow
+
+MERGED = "*"
+NS_PER_MS = 1_000_000
+DROP_FIELDS = ("route", "top_k_bucket", "what", "before", "after", "n", "sentence")
+
+Json = dict[str, Any]
+
+
+def overview(rows: Sequence[WindowRow], now_ns: int, rows_max: int) -> Json:
+    """All roll-ups, one entry per route x top_k bucket, scores per scorer beside them."""
+    rollups = [row for row in rows if row.model == MERGED and row.retriever_version == MERGED]
+    return {**_clock(rows, now_ns), "cut": len(rollups) > rows_max, "groups": _groups(rollups[:rows_max])}
+
+
+def detail(rows: Sequence[WindowRow], route: str, top_k_bucket: str, now_ns: int, rows_max: int) -> Json:
+    """One route x top_k bucket: its roll-up (None if it has no window) and the full groups it is made of."""
+    own = [row for row in rows if row.route == route and row.top_k_bucket == top_k_bucket]
+    groups = _groups(row for row in own if row.model == MERGED and row.retriever_version == MERGED)
+    full = [row for row in own if MERGED not in (row.model, row.retriever_version, row.scorer)]
+    return {
+        **_clock(rows, now_ns),
+        "cut": len(full) > rows_max,
+        "group": groups[0] if groups else None,
+        "parts": _parts(full[:rows_max]),
+    }
+
+
+def drops(found: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """What dropped, with the fields the page knows and no others."""
+    return [{name: drop.get(name) for name in DROP_FIELDS} for drop in found]
+
+
+def bounds(rows: Sequence[WindowRow], route: str, top_k_bucket: str, window: str) -> tuple[int, int] | None:
+    """[start, end) in unix seconds of a group's live window, so that history is asked for exactly that one."""
+    for row in rows:
+        if (row.route, row.top_k_bucket, row.window) == (route, top_k_bucket, window):
+            return row.window_start, row.window_end
+    return None
+
+
+def as_of_ns(rows: Sequence[WindowRow]) -> int | None:
+    """The newest as-of among the windows, unix ns."""
+    return max((row.version for row in rows), default=None)
+
+
+def _clock(rows: Sequence[WindowRow], now_ns: int) -> Json:
+    newest_ns = as_of_ns(rows)
+    return {"now_ms": now_ns // NS_PER_MS, "as_of_ms": None if newest_ns is None else newest_ns // NS_PER_MS}
+
+
+def _groups(rollups: Iterable[WindowRow]) -> list[Json]:
+    found: dict[tuple[str, str], Json] = {}
+    for row in rollups:
+        entry = found.setdefault(
+            (row.route, row.top_k_bucket),
+            {"route": row.route, "top_k_bucket": row.top_k_bucket, "windows": {}, "scores": {}},
+        )
+        if row.scorer == MERGED:
+            entry["windows"][row.window] = _window(row)
+        elif row.score_n:
+            entry["scores"].setdefault(row.scorer, {})[row.window] = _score(row)
+    return [found[key] for key in sorted(found, key=lambda key: (key[0], _bucket_order(key[1])))]
+
+
+def _parts(full: Iterable[WindowRow]) -> list[Json]:
+    found: dict[tuple[str, str, str], Json] = {}
+    for row in full:
+        key = (row.model, row.retriever_version, row.scorer)
+        entry = found.setdefault(key, {"model": key[0], "retriever_version": key[1], "scorer": key[2], "windows": {}})
+        entry["windows"][row.window] = {**_window(row), "score": _score(row)}
+    return [found[key] for key in sorted(found)]
+
+
+def _window(row: WindowRow) -> Json:
+    return {
+        "start_s": row.window_start,
+        "end_s": row.window_end,
+        "n": row.n,
+        "p25": row.recall_p25,
+        "p50": row.recall_p50,
+        "p75": row.recall_p75,
+        "mean": row.recall_mean,
+        "rank_weighted_mean": row.rank_weighted_mean,
+        "cited_any_ratio": row.cited_any_ratio,
+        "states": {name: n for name, n in row.states.items() if n},
+        "citations": row.citations,
+        "hallucinated": row.hallucinated,
+        "unresolved": row.unresolved,
+        "nonconformant": row.nonconformant,
+        "recounted": row.recounted,
+    }
+
+
+def _score(row: WindowRow) -> Json:
+    return {"n": row.score_n, "p25": row.score_p25, "p50": row.score_p50, "p75": row.score_p75}
+
+
+def _bucket_order(bucket: str) -> tuple[int, str]:
+    """By lower bound: `6-10` before `11-20`; labels without a number last."""
+    digits = bucket.split("-", maxsplit=1)[0].rstrip("+")
+    return (int(digits) if digits.isascii() and digits.isdecimal() else 2**31, bucket)

@@ -1,0 +1,145 @@
+// The table of all groups. Rows live across refreshes, so that focus, hover and selections survive.
+
+import { groupAddress } from "./address.js";
+import { arrange, h, setAttribute, setText, svg } from "./dom.js";
+import { count, NONE, percent, ratio, score, windowName, WINDOWS } from "./format.js";
+import { statesBar, total } from "./states.js";
+
+const ROWS_DRAWN_MAX = 400;
+const FILTER_FROM_ROWS = 9;
+/** Below this, quartiles are mostly chance: 13 is the least n for which p25 has a 95 % order-statistic interval. */
+export const FEW = 13;
+const COLUMNS = ["n", "p25", "p50", "mean"];
+
+export function createOverview() {
+  const filter = h("input", { type: "search", placeholder: "Filter routes", "aria-label": "Filter routes", autocomplete: "off" });
+  const body = h("tbody", { role: "rowgroup" });
+  const note = h("p", { class: "muted note", hidden: "" });
+  const key = h("p", { class: "muted note" },
+    "Spread: box p25 to p75, line p50 of the last hour; dot: p50 of 24 h. Grey numbers rest on fewer than ", String(FEW), " traces.");
+  const table = h("table", { class: "overview", role: "table" },
+    h("caption", { class: "unseen" }, "Cited-chunk recall and top-1 score by route and top_k bucket"), head(), body);
+  const element = h("div", {}, h("div", { class: "tools" }, filter), table, note, key);
+  const rows = new Map();
+  let last = null;
+
+  function update(answer, drops) {
+    last = [answer, drops];
+    const wanted = filter.value.trim().toLowerCase();
+    const groups = sorted(answer.groups, drops).filter((group) => group.route.toLowerCase().includes(wanted));
+    const drawn = groups.slice(0, ROWS_DRAWN_MAX).map((group) => {
+      const name = JSON.stringify([group.route, group.top_k_bucket]);
+      if (!rows.has(name)) rows.set(name, createRow(group));
+      const row = rows.get(name);
+      row.update(group, drops);
+      return row.element;
+    });
+    arrange(body, drawn);
+    const kept = new Set(answer.groups.map((group) => JSON.stringify([group.route, group.top_k_bucket])));
+    for (const name of rows.keys()) if (!kept.has(name)) rows.delete(name);
+    filter.hidden = answer.groups.length < FILTER_FROM_ROWS;
+    const cut = answer.cut || groups.length > ROWS_DRAWN_MAX;
+    note.hidden = !cut && groups.length > 0;
+    setText(note, cut ? "Not all groups are shown: filter, or see /metrics." : "No route matches the filter.");
+  }
+
+  filter.addEventListener("input", () => last && update(...last));
+  return { element, update };
+}
+
+/** Dropped groups first; the service orders the rest by route and bucket, and rows must not jump about. */
+function sorted(groups, drops) {
+  const rank = (group) => (dropsOf(group, drops).length ? 0 : 1);
+  return [...groups].sort((a, b) => rank(a) - rank(b));
+}
+
+const dropsOf = (group, drops) =>
+  drops.filter((drop) => drop.route === group.route && drop.top_k_bucket === group.top_k_bucket);
+
+function head() {
+  const cell = (text, attributes = {}) => h("th", { scope: "col", role: "columnheader", ...attributes }, text);
+  const over = (text, columns, name) => cell(text, { scope: "colgroup", colspan: columns, class: `over ${name}` });
+  return h("thead", { role: "rowgroup" },
+    h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Recall", 1, "edge"),
+      WINDOWS.map((window) => over(windowName(window), COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
+      over("States, 1 h", 1, "edge")),
+    h("tr", { role: "row" }, cell("Route"), cell("top_k"), cell("spread 0 to 1", { class: "edge" }),
+      WINDOWS.flatMap(() => COLUMNS.map((name, at) => cell(name, { class: at ? "num" : "num edge" }))),
+      ["p25", "p50", "p75"].map((name, at) => cell(name, { class: at ? "num" : "num edge" })), cell("scorer"),
+      cell("measured", { class: "edge" })));
+}
+
+function createRow({ route, top_k_bucket: bucket }) {
+  const address = groupAddress(route, bucket);
+  const number = (name, label) => h("td", { class: `num ${name}`, role: "cell", "data-label": label });
+  const cells = Object.fromEntries(
+    WINDOWS.map((window) => [window, COLUMNS.map((name, at) => number(`w${window} ${at ? "" : "edge"}`, name))]));
+  const scores = ["p25", "p50", "p75"].map((name, at) => number(`score ${at ? "" : "edge"}`, name));
+  const scorer = h("td", { class: "scorer muted", role: "cell" });
+  const spread = h("td", { class: "spread edge", role: "cell" });
+  const states = h("td", { class: "statescell edge", role: "cell" });
+  const only = (text) => h("td", { class: "cardlabel", role: "presentation", "aria-hidden": "true" }, text);
+  const element = h("tr", { role: "row", class: "row" },
+    h("th", { scope: "row", role: "rowheader" }, h("a", { href: address }, route)),
+    h("td", { class: "bucket", role: "cell" }, bucket), spread,
+    WINDOWS.flatMap((window) => [only(windowName(window)), ...cells[window]]), only("top-1"), ...scores, scorer, states);
+  element.addEventListener("click", (event) => {
+    if (!event.target.closest("a") && !String(getSelection())) location.hash = address;
+  });
+
+  function update(group, drops) {
+    const found = dropsOf(group, drops);
+    const fell = (what) => found.some((drop) => drop.what === what);
+    element.classList.toggle("fell", found.length > 0);
+    setAttribute(element, "title", found.length ? found.map((drop) => drop.sentence).join("\n") : null);
+    for (const window of WINDOWS) updateWindow(cells[window], group.windows[window], window === "1h" && fell("recall"));
+    updateScore(scores, scorer, group.scores, fell("score"));
+    spread.replaceChildren(spreadMark(group.windows["1h"], group.windows["24h"]));
+    updateStates(states, group.windows["1h"]?.states ?? {});
+  }
+  return { element, update };
+}
+
+function updateWindow(cells, values, fell) {
+  COLUMNS.forEach((name, at) => {
+    const value = values?.[name];
+    setText(cells[at], name === "n" ? count(value) : ratio(value));
+    cells[at].classList.toggle("few", !values || values.n < FEW);
+    cells[at].classList.toggle("red", fell && name !== "n");
+    setAttribute(cells[at], "title", name !== "n" && typeof value === "number" ? value.toFixed(6) : null);
+  });
+}
+
+function updateScore(cells, scorer, scores, fell) {
+  const now = Object.entries(scores).map(([name, windows]) => [name, windows["1h"]]).filter(([, values]) => values?.n);
+  now.sort(([, a], [, b]) => b.n - a.n);
+  const [name, values] = now[0] ?? ["", null];
+  ["p25", "p50", "p75"].forEach((stat, at) => {
+    setText(cells[at], score(values?.[stat]));
+    cells[at].classList.toggle("few", !values || values.n < FEW);
+    cells[at].classList.toggle("red", fell);
+  });
+  setText(scorer, name + (now.length > 1 ? ` +${now.length - 1}` : ""));
+  setAttribute(scorer, "title", now.map(([one, { n }]) => `${one}: n = ${count(n)}`).join("\n") || null);
+}
+
+function updateStates(cell, states) {
+  const all = total(states);
+  const bar = statesBar(states);
+  if (cell.firstChild?.getAttribute?.("aria-label") === bar.getAttribute("aria-label")) return;
+  cell.replaceChildren(bar, h("span", { class: "num muted" }, all ? percent(states.measured ?? 0, all) : NONE));
+}
+
+/** p25 to p75 as a box and p50 as a line on a scale from 0 to 1; the p50 of 24 h as a dot, to see a shift at a glance. */
+function spreadMark(hour, day) {
+  const at = (value) => 2 + value * 96;
+  const mark = svg("svg", { class: "spreadmark", viewBox: "0 0 100 16", width: 100, height: 16, role: "img",
+    "aria-label": hour?.n ? `1 h: p25 ${ratio(hour.p25)}, p50 ${ratio(hour.p50)}, p75 ${ratio(hour.p75)}` : "no traces in the last hour" });
+  mark.append(svg("line", { class: "rail", x1: 2, x2: 98, y1: 8, y2: 8 }));
+  if (hour?.n) {
+    mark.append(svg("rect", { class: "box", x: at(hour.p25), width: Math.max(1, at(hour.p75) - at(hour.p25)), y: 4, height: 8, rx: 1 }));
+    mark.append(svg("line", { class: "middle", x1: at(hour.p50), x2: at(hour.p50), y1: 2, y2: 14 }));
+  }
+  if (day?.n) mark.append(svg("circle", { class: "usual", cx: at(day.p50), cy: 8, r: 2.4 }));
+  return mark;
+}

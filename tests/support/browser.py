@@ -1,0 +1,127 @@
+"""Pytest plug-in: a headless Chromium that the page is looked at with, and a loud line when there was none.
+
+Environment: `CITEGAUGE_CHROMIUM=/path` names the program; `CITEGAUGE_REQUIRE_CHROMIUM=1` makes its absence a failure;
+`CITEGAUGE_SCREENSHOTS=DIR` says where the pictures go (else the test's temporary folder).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, Page
+
+REQUIRE = "CITEGAUGE_REQUIRE_CHROMIUM"
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WAIT_MS_MAX = 30_000
+
+_missing = pytest.StashKey[str]()
+
+
+@dataclass(slots=True)
+class Tab:
+    """One page and everything it complained about."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    async def drawn(self, view: str) -> None:
+        """Wait until the page says that this view stands with its numbers."""
+        await self.page.wait_for_selector(f"html[data-drawn={view}]", timeout=WAIT_MS_MAX)
+
+    async def ink(self, selector: str) -> int:
+        """How many pixels of the canvases under `selector` are drawn on."""
+        script = """(nodes) => nodes.reduce((sum, canvas) => {
+            const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let found = 0;
+            for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
+            return sum + found;
+        }, 0)"""
+        return int(await self.page.eval_on_selector_all(f"{selector} canvas", script))
+
+
+@dataclass(slots=True)
+class Chromium:
+    """A started browser."""
+
+    browser: Browser
+    pictures: Path
+
+    @asynccontextmanager
+    async def tab(
+        self, address: str, *, width: int = 1360, height: int = 900, scheme: Literal["light", "dark"] = "light"
+    ) -> AsyncIterator[Tab]:
+        """Open an address in a profile of its own, noting console errors, failed requests and exceptions."""
+        context = await self.browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1, locale="en-GB"
+        )
+        tab = Tab(await context.new_page())
+        note: Any = tab.complaints.append
+        tab.page.on("console", lambda said: note(said.text) if said.type in {"error", "warning"} else None)
+        tab.page.on("pageerror", lambda error: note(str(error)))
+        tab.page.on("requestfailed", lambda request: note(f"{request.url}: {request.failure}"))
+        await tab.page.goto(address)
+        try:
+            yield tab
+        finally:
+            await context.close()
+
+    async def picture(self, tab: Tab, name: str) -> Path:
+        """A PNG of the whole page."""
+        path = self.pictures / f"{name}.png"
+        await tab.page.screenshot(path=path, full_page=True)
+        return path
+
+
+def _program() -> str | None:
+    own = os.environ.get("CITEGAUGE_CHROMIUM")
+    return own or next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+@pytest.fixture
+async def chromium(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[Chromium]:
+    """A headless Chromium with a fresh profile; skips, loudly, when there is none."""
+    program = _program()
+    try:
+        from playwright.async_api import async_playwright  # noqa: PLC0415  # its absence is reported, not an error
+    except ImportError:
+        program, reason = None, "the package playwright is not installed"
+    else:
+        reason = f"none of {', '.join(PROGRAMS)} is installed (Debian: apt-get install chromium)"
+    if program is None:
+        pytestconfig.stash[_missing] = reason
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but {reason}", pytrace=False)
+        pytest.skip(f"no Chromium: {reason}")
+    pictures = Path(os.environ.get("CITEGAUGE_SCREENSHOTS") or tmp_path)
+    pictures.mkdir(parents=True, exist_ok=True)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield Chromium(browser, pictures)
+        await browser.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The loud line."""
+    reason = config.stash.get(_missing, None)
+    if reason:
+        terminalreporter.section("The web page WAS NOT LOOKED AT", sep="!", red=True, bold=True)
+        terminalreporter.write_line(f"{reason}. Its endpoints were tested; what a reader sees was not.", red=True)

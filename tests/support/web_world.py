@@ -1,0 +1,237 @@
+"""A day of panes for the page to show: same seed, same world. One route loses half of its recall in the last hour.
+
+Panes go to ClickHouse and, through the window arithmetic of the core, become the live rows, so both tell one story.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from citegauge.adapters.web import Health, WebSources
+from citegauge.domain.distribution import fraction_key, histogram_key
+from citegauge.domain.pane import Tally
+from citegauge.domain.recall import Group, State
+from citegauge.domain.window import WindowStore, roll_up, stats, window_end_s
+from citegauge.ports import PaneRow, WindowRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from citegauge.domain.window import RollUp
+
+PANE_EVERY_S = 300
+SOURCE = "rag.traces/0"
+FALLEN = ("support", "1-5")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What one group does all day."""
+
+    group: Group
+    per_pane: int
+    retrieved: int
+    recall: float
+    score: float
+    recall_last_hour: float | None = None
+
+
+TRAFFIC = (
+    Traffic(
+        group=Group(*FALLEN, "m-large-2", "r7", "reranker:bge-v2"),
+        per_pane=14,
+        retrieved=5,
+        recall=0.52,
+        score=0.82,
+        recall_last_hour=0.24,
+    ),
+    Traffic(
+        group=Group(*FALLEN, "m-small-1", "r7", "retriever:e5"), per_pane=5, retrieved=3, recall=0.45, score=0.61
+    ),
+    Traffic(
+        group=Group("support", "6-10", "m-large-2", "r7", "reranker:bge-v2"),
+        per_pane=9,
+        retrieved=8,
+        recall=0.31,
+        score=0.78,
+    ),
+    Traffic(
+        group=Group("docs-search", "6-10", "m-large-2", "r8", "reranker:bge-v2"),
+        per_pane=22,
+        retrieved=10,
+        recall=0.37,
+        score=0.7,
+    ),
+    Traffic(
+        group=Group("docs-search", "11-20", "m-large-2", "r8", "reranker:bge-v2"),
+        per_pane=6,
+        retrieved=20,
+        recall=0.22,
+        score=0.66,
+    ),
+    Traffic(
+        group=Group("contracts", "21-50", "m-large-2", "r7", "unknown"), per_pane=2, retrieved=40, recall=0.08, score=0.9
+    ),
+    Traffic(
+        group=Group("billing/refunds-and-chargebacks-eu", "1-5", "m-small-1", "r7", "retriever:e5"),
+        per_pane=1,
+        retrieved=4,
+        recall=0.6,
+        score=0.58,
+    ),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What the page is given; tests change it while the page looks."""
+
+    as_of_ns: int
+    now_ns: int
+    panes: list[PaneRow]
+    windows: list[WindowRow]
+    drops: list[Mapping[str, Any]]
+    query: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+    ready: Health = field(default_factory=lambda: Health(ok=True, lines=("caught up",)))
+    healthy: Health = field(default_factory=lambda: Health(ok=True, lines=("alive",)))
+    queries: int = 0
+
+    def sources(self, database: str = "citegauge_web") -> WebSources:
+        """Sources that read this world as it then is."""
+        return WebSources(
+            windows=lambda: self.windows,
+            drops=lambda: self.drops,
+            query=self._counted_query,
+            database=database,
+            metrics=lambda: (b"# HELP citegauge_up Up.\n", "text/plain; version=0.0.4; charset=utf-8"),
+            healthy=lambda: self.healthy,
+            ready=lambda: self.ready,
+            now_ns=lambda: self.now_ns,
+        )
+
+    def _counted_query(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        self.queries += 1
+        return self.query(sql, parameters)
+
+
+def no_clickhouse(_sql: str, _parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A query function for worlds whose history nobody asks for."""
+    raise AssertionError("this test asks nothing of ClickHouse")
+
+
+def make_world(as_of_ns: int, seed: int = 7) -> World:
+    """The world at `as_of_ns`, ClickHouse left out."""
+    rng = random.Random(seed)
+    end_s = window_end_s(as_of_ns)
+    store = WindowStore(end_s)
+    panes: list[PaneRow] = []
+    first_s = (end_s - 25 * 3600) // PANE_EVERY_S * PANE_EVERY_S
+    for version, pane_s in enumerate(range(first_s, end_s, PANE_EVERY_S), start=1):
+        for traffic in TRAFFIC:
+            tally = _tally(rng, traffic, pane_s, end_s)
+            store.upsert(SOURCE, pane_s, traffic.group, version, tally)
+            panes.append(_pane_row(pane_s, traffic.group, version, tally))
+    groups = list(store.group_windows())
+    rows = [_window_row(item, as_of_ns) for item in (*roll_up(groups), *groups)]
+    before, after = (_p50(rows, window, *FALLEN) for window in ("24h", "1h"))
+    return World(
+        as_of_ns=as_of_ns,
+        now_ns=as_of_ns + 4_000_000_000,
+        panes=panes,
+        windows=rows,
+        drops=[
+            {
+                "route": FALLEN[0],
+                "top_k_bucket": FALLEN[1],
+                "what": "recall",
+                "before": before,
+                "after": after,
+                "n": 228,
+                "sentence": (
+                    f"support, top_k 1-5: median recall fell from {before:.2f} (24 h) to {after:.2f} (last hour, n = 228)."
+                ),
+            }
+        ],
+        query=no_clickhouse,
+    )
+
+
+def _tally(rng: random.Random, traffic: Traffic, pane_s: int, end_s: int) -> Tally:
+    tally = Tally()
+    day = 1.0 + 0.5 * math.sin(pane_s / 86_400 * 2 * math.pi)
+    recall = traffic.recall
+    if traffic.recall_last_hour is not None and pane_s >= end_s - 3600:
+        recall = traffic.recall_last_hour
+    for _ in range(max(0, round(rng.gauss(traffic.per_pane * day, 1)))):
+        tally.score_counts = _bumped(tally.score_counts, histogram_key(min(1.0, max(0.01, rng.gauss(traffic.score, 0.09)))))
+        state = rng.choices([State.measured, State.no_output, State.nonconformant, State.no_generation], [93, 3, 3, 1])[0]
+        tally.states = _bumped(tally.states, int(state))
+        tally.nonconformant += state == State.nonconformant
+        if state != State.measured:
+            continue
+        own = min(1.0, max(0.0, rng.gauss(recall, 0.15)))
+        cited = sum(rng.random() < own for _ in range(traffic.retrieved))
+        tally.recall_counts = _bumped(tally.recall_counts, fraction_key(cited, traffic.retrieved))
+        tally.rank_weighted_counts = _bumped(tally.rank_weighted_counts, histogram_key(min(1.0, 1.1 * cited / traffic.retrieved)))
+        tally.citations += cited
+        if rng.random() < 0.05:
+            tally.citations += 1
+            tally.hallucinated += 1
+    return tally
+
+
+def _bumped(counts: dict[int, int], key: int) -> dict[int, int]:
+    counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _pane_row(pane_s: int, group: Group, version: int, tally: Tally) -> PaneRow:
+    return PaneRow(
+        pane=pane_s,
+        **group._asdict(),
+        source=SOURCE,
+        version=version,
+        final=True,
+        forced=False,
+        states=tally.state_counts(),
+        citations=tally.citations,
+        hallucinated=tally.hallucinated,
+        unresolved=tally.unresolved,
+        ids_dropped=tally.ids_dropped,
+        nonconformant=tally.nonconformant,
+        recounted=tally.recounted,
+        recall_counts=tally.recall_counts,
+        rank_weighted_counts=tally.rank_weighted_counts,
+        score_counts=tally.score_counts,
+    )
+
+
+def _window_row(item: RollUp, as_of_ns: int) -> WindowRow:
+    values = stats(item.tally, with_scores=item.scorers == 1)
+    return WindowRow(
+        window=item.window.name,
+        window_start=item.start_s,
+        window_end=item.end_s,
+        **item.group._asdict(),
+        **{name: getattr(values, name) for name in values.__slots__},
+        states=item.tally.state_counts(),
+        citations=item.tally.citations,
+        hallucinated=item.tally.hallucinated,
+        unresolved=item.tally.unresolved,
+        nonconformant=item.tally.nonconformant,
+        recounted=item.tally.recounted,
+        version=as_of_ns,
+    )
+
+
+def _p50(rows: list[WindowRow], window: str, route: str, bucket: str) -> float:
+    for row in rows:
+        if (row.window, row.route, row.top_k_bucket, row.model, row.scorer) == (window, route, bucket, "*", "*"):
+            assert row.recall_p50 is not None
+            return row.recall_p50
+    raise AssertionError("the fallen group has no window")
+
+
