@@ -44,9 +44,9 @@ class Citations(NamedTuple):
 
 
 def chunk_id(value: object) -> str | None:
-    """A chunk id as text: stripped, ints as decimal digits, overlong ones as a digest. None where there is none."""
+    """A chunk id as text: as it is, ints as decimal digits, overlong ones as a digest. None where there is none."""
     if type(value) is str:
-        found = value.strip()
+        found = value
     elif type(value) is int:
         found = str(value) if value.bit_length() <= 256 else hex(value)
     elif type(value) is float and math.isfinite(value) and value.is_integer():
@@ -92,7 +92,7 @@ def from_json_list(items: Iterable[object], form: int = CitationForm.STRUCTURED)
                 cited += marker.cited
                 positions += marker.positions
                 unresolved += marker.unresolved
-            elif (found := chunk_id(item)) is not None:
+            elif (found := chunk_id(item.strip())) is not None:
                 cited.append(found)
             else:
                 unresolved += 1
@@ -183,8 +183,8 @@ def _loads(text: str) -> Any:
 
 # ---------------------------------------------------------------------------------------------- inline markers
 
-_BRACKETS = re.compile(r"\[([^\[\]\n]{1,%d})\]|【([^【】\n]{1,%d})】" % (MARKER_LENGTH_MAX, MARKER_LENGTH_MAX))
-_CITE_TAG = re.compile(r"<cite\s+(?:id|ref|source)\s*=\s*[\"']([^\"'<>\n]{1,%d})[\"']" % MARKER_LENGTH_MAX, re.IGNORECASE)
+_BRACKETS = re.compile(rf"\[([^\[\]\n]{{1,{MARKER_LENGTH_MAX}}})\]|【([^【】\n]{{1,{MARKER_LENGTH_MAX}}})】")
+_CITE_TAG = re.compile(r"<cite\s+(?:id|ref|source)\s*=\s*[\"']([^\"'<>\n]{1,300})[\"']", re.IGNORECASE)
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TILDE_FENCE = re.compile(r"^~~~.*?(?:^~~~|\Z)", re.DOTALL | re.MULTILINE)
 _INLINE_CODE = re.compile(r"(`{1,2})(?!`)[^`\n]{1,2000}\1")
@@ -198,9 +198,11 @@ _ID_TOKEN = re.compile(r"[^\s,;'\"<>*{}()=|\\]*[^\W_][^\s'\"<>*{}()|\\,;]*")
 _FORMULA = re.compile(r"\w{1,12}[=+]\w*")
 _OPAQUE = re.compile(r"\d+(?::\d+)?†[^】]*")
 _CODE_NAMES = frozenset(
-    "args argv arr array arrays buf cells chars col cols data dict elem element elements foo bar idx index item items key"
-    " keys list lst mat matrix nums obj params res row rows self str sys temp tmp tuple val vals values var vec vector"
-    .split()
+    """
+    args argv arr array arrays buf cells chars col cols data dict elem element elements foo bar idx
+    index item items key keys list lst mat matrix nums obj params res row rows self str sys temp tmp
+    tuple val vals values var vec vector
+    """.split()
 )
 """Words that stand before a bracket in code rather than in prose."""
 _LAST_WORD = re.compile(r"[\w.$]+\Z")
@@ -273,7 +275,7 @@ def _is_code_or_link(text: str, start: int, end: int) -> bool:
         return False  # the end of a sentence: `refunds.[1]`
     if word.isascii() and word.isalpha():
         return len(word) == 1 or word.lower() in _CODE_NAMES
-    return not (word.isdigit() or word.replace("_", "").isalpha() and "_" not in word)
+    return not (word.isdigit() or (word.replace("_", "").isalpha() and "_" not in word))
 
 
 def _read_marker(inside: str) -> _Marker | None:

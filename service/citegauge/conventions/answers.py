@@ -1,0 +1,96 @@
+"""What a generation span cites, from whatever holds its answer, strongest form first. The text itself is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from citegauge.conventions.base import EXPECTS_JSON, FILE_LEVEL_CITATIONS, MALFORMED, Facts
+from citegauge.conventions.blocks import provider_citations
+from citegauge.conventions.values import embedded
+from citegauge.domain import citations
+from citegauge.domain.span import CitationForm
+
+PLACEHOLDERS = ("<generator object", "<async_generator object", "<coroutine object", "<openai.Stream", "<Stream")
+"""What instrumentation writes instead of a streamed answer."""
+
+
+def read_answer(facts: Facts, texts: Iterable[object], raw: object = None) -> None:
+    """Set the citations: JSON with `citations` in the text, else provider blocks in `raw`, else inline markers.
+
+    `texts` are the parts of the answer; `raw` the provider's response, parsed or as JSON text, where it is recorded.
+    """
+    body = "\n".join(part for part in texts if isinstance(part, str)).strip()
+    if body.startswith(PLACEHOLDERS):
+        body = ""
+    answer = citations.from_text(body) if body else None
+    if answer is not None and answer.citations.form == CitationForm.STRUCTURED:
+        _set(facts, answer.citations)
+        return
+    found = provider_citations(raw if not isinstance(raw, str) else embedded(raw, facts))
+    if found is not None:
+        _set(facts, found.citations)
+        if found.file_level:
+            facts.flags |= FILE_LEVEL_CITATIONS
+        return
+    if answer is None:
+        return
+    if answer.broken_json:
+        facts.flags |= EXPECTS_JSON | MALFORMED
+    _set(facts, answer.citations)
+
+
+def explicit(facts: Facts, value: object) -> bool:
+    """Set the citations from a list of ids on the span itself; False where there is none."""
+    if value is None:
+        return False
+    value = embedded(value, facts)
+    if not isinstance(value, list | tuple):
+        facts.flags |= MALFORMED
+        return False
+    _set(facts, citations.from_ids(value))
+    return True
+
+
+def _set(facts: Facts, found: citations.Citations) -> None:
+    facts.citation_form = found.form
+    facts.cited = found.cited
+    facts.positions = found.positions or None
+    facts.unresolved = found.unresolved
+
+
+TEXT_KEYS = ("answer", "response", "text", "content", "output", "output_text", "completion", "result", "generated_text")
+DEPTH_MAX = 12
+"""How deep an answer may lie inside a recorded response."""
+
+
+def texts_in(value: Any, depth: int = 0) -> list[str]:
+    """Texts of an assistant's answer in a recorded response of a known shape; empty where none is recognised."""
+    if isinstance(value, str):
+        return [value]
+    if depth > DEPTH_MAX:
+        return []
+    if isinstance(value, list):
+        return [text for item in value for text in texts_in(item, depth + 1)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("role") in ("user", "system", "tool", "human", "developer") or value.get("type") in _NO_ANSWER_TYPES:
+        return []
+    for key in ("replies", "generations", "choices", "candidates", "messages", "outputs", "parts", "message", "delta"):
+        inner = value.get(key)
+        if key == "messages" and isinstance(inner, list):  # a conversation: earlier answers cite for earlier questions
+            inner = next((item for item in reversed(inner) if texts_in(item, depth + 1)), None)
+        if inner is not None and (found := texts_in(inner, depth + 1)):
+            return found
+    for key in TEXT_KEYS:
+        inner = value.get(key)
+        if isinstance(inner, str):
+            return [inner]
+        if inner is not None and (found := texts_in(inner, depth + 1)):
+            return found
+    return []
+
+
+_NO_ANSWER_TYPES = frozenset(
+    ("tool_call", "tool_call_response", "tool_use", "tool_result", "thinking", "reasoning", "function_call", "human")
+)

@@ -1,0 +1,141 @@
+"""The values that pass between envelope, convention and the finished `Span`. No decoding here.
+
+bytes → envelope → `RawSpan` (ids and times canonical, attributes as sent) → convention → `Facts` → `Span`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from citegauge.domain.span import Flag, Kind, Span
+
+OTHER, RETRIEVAL, RERANK, GENERATION = int(Kind.OTHER), int(Kind.RETRIEVAL), int(Kind.RERANK), int(Kind.GENERATION)
+# Plain integers: arithmetic on enum members costs more than the attribute look-ups around it.
+TRUNCATED, MALFORMED, SYNTHETIC_IDS = int(Flag.TRUNCATED), int(Flag.MALFORMED), int(Flag.SYNTHETIC_IDS)
+EXPECTS_JSON, DISTANCE = int(Flag.EXPECTS_JSON), int(Flag.DISTANCE)
+FILE_LEVEL_CITATIONS, RETRIEVED_IS_CITED = int(Flag.FILE_LEVEL_CITATIONS), int(Flag.RETRIEVED_IS_CITED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanFault:
+    """One unreadable span inside a record whose other spans are good."""
+
+    index: int
+    """Position of the span in the record, 0-based over all spans in order."""
+    reason: str
+    """Short, stable label such as `bad_trace_id`; it becomes a metric label."""
+    detail: str
+    """What was found, shortened; never a whole record."""
+
+
+class FaultError(Exception):
+    """Raised inside an envelope for one span; the envelope turns it into a `SpanFault` or a dead letter."""
+
+    def __init__(self, reason: str, detail: object = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = repr(detail)[:DETAIL_LENGTH_MAX]
+
+
+DETAIL_LENGTH_MAX = 120
+"""Characters of a fault's detail."""
+
+
+class RawEvent(NamedTuple):
+    """A span event as sent."""
+
+    name: str
+    attributes: Mapping[str, Any]
+
+
+class RawSpan(msgspec.Struct, gc=False, kw_only=True):
+    """A span whose envelope is open: canonical ids and times; attributes are plain Python values as sent."""
+
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes = b""
+    name: str = ""
+    start_ns: int = 0
+    end_ns: int = 0
+    attributes: Mapping[str, Any] = {}  # msgspec copies an empty default for each instance
+    resource: Mapping[str, Any] = {}
+    scope: str = ""
+    events: list[RawEvent] | None = None
+    dropped: int = 0
+    """Attributes and events that the SDK dropped at its limits."""
+
+
+class Facts(msgspec.Struct, gc=False, kw_only=True):
+    """What a convention found in one span; the fields mean what they mean in `Span`."""
+
+    kind: int = OTHER
+    flags: int = 0
+    ids: list[str] | None = None
+    ids_dropped: int = 0
+    scores: list[float | None] | None = None
+    first_score: float | None = None
+    final_ids: list[str] | None = None
+    top_k: int = 0
+    retriever_version: str = ""
+    scorer: str = ""
+    model: str = ""
+    citation_form: int = 0
+    cited: list[str] | None = None
+    positions: list[int] | None = None
+    unresolved: int = 0
+
+
+def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
+    """The span as the join takes it."""
+    flags = facts.flags
+    if raw.dropped and facts.kind in (RETRIEVAL, RERANK):
+        # The SDK drops the oldest attributes first, and these are the best documents.
+        flags |= TRUNCATED
+    return Span(
+        span_id=raw.span_id,
+        parent_id=raw.parent_id,
+        kind=facts.kind,
+        start_ns=raw.start_ns,
+        end_ns=raw.end_ns,
+        flags=flags,
+        route=route,
+        route_rank=route_rank,
+        ids=facts.ids,
+        ids_dropped=facts.ids_dropped,
+        scores=facts.scores,
+        first_score=facts.first_score,
+        final_ids=facts.final_ids,
+        top_k=facts.top_k,
+        retriever_version=facts.retriever_version,
+        scorer=facts.scorer,
+        model=facts.model,
+        citation_form=facts.citation_form,
+        cited=facts.cited,
+        positions=facts.positions,
+        unresolved=facts.unresolved,
+        trace_id=raw.trace_id,
+    )
+
+
+Opened: TypeAlias = Iterable[RawSpan | SpanFault]
+
+
+class Envelope(NamedTuple):
+    """How bytes become spans. `spans` raises `DeadLetterError` when nothing in the record can be read."""
+
+    name: str
+    spans: Callable[[bytes], Opened]
+
+
+class Convention(NamedTuple):
+    """How one family of instrumentation says what it retrieved and cited."""
+
+    name: str
+    claims: Callable[[RawSpan], bool]
+    """True when this convention says what kind of span it is. Cheap: it runs on every span."""
+    normalise: Callable[[RawSpan], Facts]
+    """Never raises for any content of a claimed span."""
