@@ -263,6 +263,8 @@ class _HandlePool:
     """Handles on the engine: calls on one handle run one after the other, so writing has its own.
 
     Then a long query of the web page makes no insert wait, and `EMBEDDED_READERS_MAX` queries run side by side.
+    A handle that failed is closed and not used again: chDB keeps the rows that a failed query had already produced
+    and puts them before the answer of the handle's next one (seen in chDB 4.4.0).
     """
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
@@ -275,9 +277,10 @@ class _HandlePool:
     @contextmanager
     def writer(self) -> Iterator[Client]:
         with self._write_lock:
-            if self._writer is None:
-                self._writer = self._open()
-            yield self._writer
+            client, self._writer = self._writer or self._open(), None
+            with _closed_on_failure(client):
+                yield client
+            self._writer = client
 
     @contextmanager
     def reader(self) -> Iterator[Client]:
@@ -286,10 +289,9 @@ class _HandlePool:
                 client = self._readers.get_nowait()
             except Empty:
                 client = self._open()
-            try:
+            with _closed_on_failure(client):
                 yield client
-            finally:
-                self._readers.put(client)
+            self._readers.put(client)
 
     def close(self) -> None:
         with self._write_lock:
@@ -299,6 +301,15 @@ class _HandlePool:
         with suppress(Empty):
             while True:
                 self._readers.get_nowait().close()
+
+
+@contextmanager
+def _closed_on_failure(client: Client) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        client.close()
+        raise
 
 
 def _open_http(target: HttpTarget, database: str) -> Client:
