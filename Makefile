@@ -58,7 +58,7 @@ LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --genera
 
 lock:  ## resolve the pins again after a change of dependencies (needs uv)
 	$(LOCK) --extra embedded --group dev --output-file requirements.lock
-	$(LOCK) --constraints requirements.lock --output-file deploy/requirements.lock
+	$(LOCK) --group build --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean:  ## remove what make made, .venv included
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -26,6 +26,8 @@ _FIXTURES = frozenset({"kafka", "kafka_server"})
 
 _missing = pytest.StashKey[str]()
 """Why Apache Kafka could not be used."""
+_marked: set[str] = set()
+"""Ids of the collected tests that use Apache Kafka."""
 _passed: set[str] = set()
 """Ids of the tests that passed on Apache Kafka."""
 
@@ -91,11 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("kafka")
+        if item.get_closest_marker("kafka"):
+            _marked.add(item.nodeid)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note each test that passed with Apache Kafka under it."""
-    if "kafka" in report.keywords and report.when == "call" and report.passed:
+    if report.nodeid in _marked and report.when == "call" and report.passed:
         _passed.add(report.nodeid)
 
 
