@@ -5,6 +5,7 @@ The way through this package:
     envelope   bytes → `RawSpan`     otlp (protobuf, JSON), lines (flat JSON)
     convention `RawSpan` → `Facts`   native, langfuse, openinference, otel_genai: the first that claims a span reads it
     route      attributes → route    routes
+    fast       the clean native event without these steps
     finish     → `domain.span.Span`  base
 
     shared: identity (trace and span ids, times), values (single attributes), documents (retrieved lists),
@@ -21,6 +22,7 @@ from typing import TypeAlias
 
 from citegauge.conventions import langfuse, lines, native, openinference, otel_genai, otlp
 from citegauge.conventions.base import Convention, Envelope, Facts, Opened, RawSpan, SpanFault, finished
+from citegauge.conventions.fast import fast_native
 from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS, RouteReader
 from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError
@@ -105,10 +107,13 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
     """
     opened = opener(encoding)
     routes = RouteReader(policy.route_keys)
+    fast = fast_native(routes) if encoding in ("jsonl", "auto") else None
 
     def decode(record: bytes) -> list[Span | SpanFault]:
         if not record:
             raise DeadLetterError("empty_record")
+        if fast is not None and (clean := fast(record)) is not None:
+            return [clean]
         found: list[Span | SpanFault] = []
         for raw in opened(record):
             if isinstance(raw, SpanFault):

@@ -1,7 +1,6 @@
 """The JSON envelope: one object per record or line, or a list of them. Not OTLP JSON (`otlp`).
 
-The native event comes first: it is read into a typed struct, which is most of its speed. What does not fit (another
-flat form, a wrong type) is read again as plain values.
+Clean native events do not come here (`fast`).
 """
 
 from __future__ import annotations
@@ -10,57 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from citegauge.conventions import identity, native, otlp
 from citegauge.conventions.base import FaultError, Opened, RawSpan, SpanFault
 from citegauge.conventions.values import loads
 from citegauge.errors import DeadLetterError
 
 
-class _Event(msgspec.Struct, gc=False):
-    """A native event whose outer fields have the right types."""
-
-    trace_id: str
-    span_id: str
-    kind: str
-    end_time_unix_nano: int | str
-    attributes: dict[str, Any]
-    start_time_unix_nano: int | str = 0
-    parent_span_id: str | None = None
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
-_NO_RESOURCE: Mapping[str, Any] = {}
-
-
-def native_span(record: bytes) -> RawSpan | None:
-    """A clean native event; None where the general path has to look."""
-    try:
-        event = _decode_event(record)
-        kind = native.KINDS.get(event.kind)
-        if kind is None:
-            return None
-        attributes = event.attributes
-        attributes.setdefault(native.KIND_KEY, event.kind)
-        return RawSpan(
-            trace_id=identity.trace_id(event.trace_id),
-            span_id=identity.span_id(event.span_id),
-            parent_id=identity.parent_id(event.parent_span_id),
-            start_ns=identity.time_ns(event.start_time_unix_nano),
-            end_ns=identity.time_ns(event.end_time_unix_nano),
-            attributes=attributes,
-            resource=_NO_RESOURCE,
-        )
-    except (msgspec.DecodeError, RecursionError, FaultError):
-        return None
-
-
 def spans(record: bytes) -> Opened:
     """Spans of a JSON record in any flat form. Raises `DeadLetterError` when nothing in it can be read."""
-    clean = native_span(record)
-    if clean is not None:
-        return (clean,)
     try:
         found = loads(record)
     except ValueError as exc:

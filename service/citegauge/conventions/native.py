@@ -68,6 +68,7 @@ MODEL_KEYS = (
     "langfuse.observation.model.name",
     "model",
 )
+FORMAT_KEYS = ("generation.output_format", "gen_ai.output.type")
 SCORER_KEYS = ("retrieval.scorer", "rerank.scorer", "scorer")
 
 _MARKS = (
@@ -131,7 +132,7 @@ def common(facts: Facts, attributes: Mapping[str, Any]) -> None:
         facts.scorer = first_text(attributes, SCORER_KEYS) or facts.scorer
     elif facts.kind == GENERATION:
         facts.model = facts.model or first_text(attributes, MODEL_KEYS)
-        if is_json(attributes.get("generation.output_format")) or is_json(attributes.get("gen_ai.output.type")):
+        if any(is_json(attributes.get(key)) for key in FORMAT_KEYS):
             facts.flags |= EXPECTS_JSON
     else:
         return

@@ -11,6 +11,8 @@ from citegauge.conventions.values import loads, text
 ROUTE_KEYS_MAX = 250
 """The rank of a key travels in one byte, of which 255 means "none"."""
 ROUTE_LENGTH_MAX = 128
+MEMO_MAX = 4_096
+"""Routes that a reader remembers the cleaned form of: many spans have few routes."""
 NO_ROUTE = ("", 255)
 
 DEFAULT_ROUTE_KEYS: tuple[str, ...] = (
@@ -61,6 +63,7 @@ class RouteReader:
             in_resource = key.startswith("resource:")
             name, _, field = key.removeprefix("resource:").partition("#")
             self._steps.append((rank, in_resource, name, field))
+        self._cleaned: dict[str, str] = {}
 
     def read(self, attributes: Mapping[str, Any], resource: Mapping[str, Any]) -> tuple[str, int]:
         """The route by the first key that has one, else ("", 255)."""
@@ -70,10 +73,20 @@ class RouteReader:
                 continue
             if field:
                 value = _field(value, field)
-            route = cleaned(value)
+            route = self._clean(value)
             if route:
                 return route, rank
         return NO_ROUTE
+
+    def _clean(self, value: object) -> str:
+        if type(value) is not str:
+            return cleaned(value)
+        route = self._cleaned.get(value)
+        if route is None:
+            route = cleaned(value)
+            if len(self._cleaned) < MEMO_MAX and len(value) <= ROUTE_LENGTH_MAX:
+                self._cleaned[value] = route
+        return route
 
 
 def cleaned(value: object) -> str:

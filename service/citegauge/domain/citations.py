@@ -202,7 +202,7 @@ _CODE_NAMES = frozenset(
     args argv arr array arrays buf cells chars col cols data dict elem element elements foo bar idx
     index item items key keys list lst mat matrix nums obj params res row rows self str sys temp tmp
     tuple val vals values var vec vector
-    """.split()
+    """.split()  # noqa: SIM905  # a list of words reads better
 )
 """Words that stand before a bracket in code rather than in prose."""
 _LAST_WORD = re.compile(r"[\w.$]+\Z")
