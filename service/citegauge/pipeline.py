@@ -1,7 +1,7 @@
 """The pipeline of one source partition on one screen: decode → join → score → pane → rows. Synchronous, no I/O.
 
-    feed(record)      decodes a record's value and joins its spans; a record that cannot be read becomes a dead letter
-    take_flush(...)   everything to publish since the last flush, and the commit that may follow once it is acknowledged
+feed(record)      decodes a record's value and joins its spans; a record that cannot be read becomes a dead letter
+take_flush(...)   everything to publish since the last flush, and the commit that may follow once it is acknowledged
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Source(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
     def version(self, offset: int, odd: bool) -> int:
-        """epoch << 48 | 2 × offset (+ 1): a stale owner always loses."""
+        """Epoch << 48 | 2 × offset (+ 1): a stale owner always loses."""
         return self.epoch << 48 | 2 * offset + odd
 
 
@@ -100,8 +100,13 @@ class PartitionPipeline:
     """Everything between a partition's bytes and its rows."""
 
     def __init__(
-        self, source: Source, decode: Decoder, join_policy: JoinPolicy, score_policy: ScorePolicy,
-        start: Commit, limits: Limits | None = None,
+        self,
+        source: Source,
+        decode: Decoder,
+        join_policy: JoinPolicy,
+        score_policy: ScorePolicy,
+        start: Commit,
+        limits: Limits | None = None,
     ) -> None:
         """`start`: the commit to resume from; without one, `Commit(offset, offset, Clock())`."""
         if not 0 <= source.epoch <= EPOCH_MAX:
@@ -185,10 +190,17 @@ class PartitionPipeline:
             ],
             late=[
                 LateRow(
-                    topic=self.source.topic, partition=self.source.partition, offset=late.offset, index=late.index,
-                    trace_id=late.span.trace_id.hex(), span_id=late.span.span_id.hex(),
-                    kind=KIND_NAMES[late.span.kind], route=late.span.route, end_ns=late.span.end_ns,
-                    pane=self._pane_s(late.pane), watermark_ns=late.watermark_ns,
+                    topic=self.source.topic,
+                    partition=self.source.partition,
+                    offset=late.offset,
+                    index=late.index,
+                    trace_id=late.span.trace_id.hex(),
+                    span_id=late.span.span_id.hex(),
+                    kind=KIND_NAMES[late.span.kind],
+                    route=late.span.route,
+                    end_ns=late.span.end_ns,
+                    pane=self._pane_s(late.pane),
+                    watermark_ns=late.watermark_ns,
                 )
                 for late in changes.late
             ],
@@ -210,8 +222,14 @@ class PartitionPipeline:
     def _set_aside(self, record: Record, index: int, reason: str, detail: str) -> None:
         self.dead.append(
             DeadLetter(
-                topic=self.source.topic, partition=self.source.partition, offset=record.offset, index=index,
-                reason=reason, detail=detail, timestamp_ns=record.timestamp_ns, size_bytes=len(record.value or b""),
+                topic=self.source.topic,
+                partition=self.source.partition,
+                offset=record.offset,
+                index=index,
+                reason=reason,
+                detail=detail,
+                timestamp_ns=record.timestamp_ns,
+                size_bytes=len(record.value or b""),
                 payload=record.value if self.limits.dead_letter_payload else None,
             )
         )
@@ -309,8 +327,13 @@ class PartitionPipeline:
 
     def _key(self, group: Group, pane: int) -> dict[str, object]:
         return {
-            "pane": self._pane_s(pane), "route": group.route, "top_k_bucket": group.top_k_bucket, "model": group.model,
-            "retriever_version": group.retriever_version, "scorer": group.scorer, "source": self.source.name,
+            "pane": self._pane_s(pane),
+            "route": group.route,
+            "top_k_bucket": group.top_k_bucket,
+            "model": group.model,
+            "retriever_version": group.retriever_version,
+            "scorer": group.scorer,
+            "source": self.source.name,
         }
 
     def _pane_s(self, pane: int) -> int:

@@ -78,9 +78,7 @@ def mean(counts: Mapping[int, int], value: Callable[[int], float]) -> float | No
     return math.fsum(value(key) * count for key, count in counts.items()) / n
 
 
-def quantiles(
-    counts: Mapping[int, int], value: Callable[[int], float], levels: Sequence[float]
-) -> list[float | None]:
+def quantiles(counts: Mapping[int, int], value: Callable[[int], float], levels: Sequence[float]) -> list[float | None]:
     """R-7 quantiles at `levels` (each in [0, 1]); None for each without values."""
     n = total(counts)
     if n == 0:

@@ -18,7 +18,7 @@ from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock
 from citegauge.domain.recall import Group, State, TraceResult
-from citegauge.domain.score import score
+from citegauge.domain.score import Placed, measure, place
 from citegauge.domain.span import Flag, Kind, Span
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
@@ -259,7 +259,8 @@ class JoinState:
     def result(self, trace_id: bytes) -> TraceResult | None:
         """The present result of a live trace, or None."""
         trace = self.traces.get(trace_id)
-        return None if trace is None else self._try_score(trace_id, trace.spans, trace.mode)
+        placed = None if trace is None else self._place(trace_id, trace.spans, trace.mode)
+        return None if trace is None or placed is None else self._measure(placed, trace.mode)
 
     # -- one span ---------------------------------------------------------------------------------------------------
 
@@ -314,9 +315,7 @@ class JoinState:
             return spans
         return tuple(kept for kept in spans if _decode(kept[_BODY]).end_ns >= oldest_ns)
 
-    def _update(
-        self, trace_id: bytes, trace: TraceState, before: tuple[bytes, ...], span: Span, offset: int
-    ) -> None:
+    def _update(self, trace_id: bytes, trace: TraceState, before: tuple[bytes, ...], span: Span, offset: int) -> None:
         """Move the trace's contribution from what `before` amounts to, to what its spans amount to now."""
         if span.kind == _OTHER and self._changes_nothing(trace, before, span):
             return
@@ -324,14 +323,14 @@ class JoinState:
         if home is not None and home.slot.closed:
             home, trace.cell, trace.recounted = None, None, True
         mode = _FROZEN * self.clock.routes_frozen | _OVERSIZE * trace.oversize
-        new = self._try_score(trace_id, trace.spans, mode)
+        new = self._place(trace_id, trace.spans, mode)
         pane = None if new is None else new.event_ns // self.policy.pane_ns
         cell = None if new is None or pane is None or pane <= self.closed_through else self._cell(new.group, pane)
         if home is None and cell is None:
             return
         if home is not None and trace.matched:
             old = self._score(trace_id, before, trace.mode)
-            if cell is home and old == new:
+            if cell is home and new is not None and old == self._measure(new, mode):
                 return
             home.tally.add(old, recounted=trace.recounted, sign=-1)
         self._leave(trace_id, home, cell, offset)
@@ -340,7 +339,7 @@ class JoinState:
         trace.matched = False
         trace.mode = mode
         if cell is not None and new is not None:
-            self._enter(trace_id, trace, cell, new)
+            self._enter(trace, cell, new)
 
     def _changes_nothing(self, trace: TraceState, before: tuple[bytes, ...], span: Span) -> bool:
         """Whether a span that is neither retrieval nor generation is a mere repetition of what is known.
@@ -368,17 +367,18 @@ class JoinState:
         if cell is not home:
             self.changes.tombstones[key] = offset
 
-    def _enter(self, trace_id: bytes, trace: TraceState, cell: Cell, new: TraceResult) -> None:
+    def _enter(self, trace: TraceState, cell: Cell, new: Placed) -> None:
         cell.touched = trace.touched
         self.changes.dirty.add(cell)
         # The trace may have newer spans of other kinds; this slot needs its first span all the same.
         cell.slot.hold(trace.first_offset)
         if new.matched:
             trace.matched = True
-            cell.tally.add(new, recounted=trace.recounted)
-            self._set_row(cell, TraceChange(new, trace.touched))
+            result = self._measure(new, trace.mode)
+            cell.tally.add(result, recounted=trace.recounted)
+            self._set_row(cell, TraceChange(result, trace.touched))
         else:
-            cell.slot.unmatched.add(trace_id)
+            cell.slot.unmatched.add(new.trace_id)
 
     def _set_row(self, cell: Cell, change: TraceChange) -> None:
         key = (cell.group, cell.slot.pane, change.result.trace_id)
@@ -395,19 +395,20 @@ class JoinState:
             self.open_groups[group] = self.open_groups.get(group, 0) + 1
         return cell
 
-    def _score(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> TraceResult:
-        result = self._try_score(trace_id, spans, mode)
-        assert result is not None, "a placed trace has a retrieval or a generation"
+    def _place(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> Placed | None:
+        unpacked = [unpack(kept, trace_id) for kept in spans]
+        return place(unpacked, self.scoring, routes_frozen=bool(mode & _FROZEN))
+
+    def _measure(self, placed: Placed, mode: int) -> TraceResult:
+        result = measure(placed, self.scoring)
+        if mode & _OVERSIZE and result.matched:
+            return msgspec.structs.replace(result, state=State.truncated, rank_weighted_recall=None, top1_score=None)
         return result
 
-    def _try_score(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> TraceResult | None:
-        unpacked = [unpack(kept, trace_id) for kept in spans]
-        result = score(unpacked, self.scoring, routes_frozen=bool(mode & _FROZEN))
-        if mode & _OVERSIZE and result is not None and result.matched:
-            return msgspec.structs.replace(
-                result, state=State.truncated, rank_weighted_recall=None, top1_score=None
-            )
-        return result
+    def _score(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> TraceResult:
+        placed = self._place(trace_id, spans, mode)
+        assert placed is not None, "a placed trace has a retrieval or a generation"
+        return self._measure(placed, mode)
 
     # -- closing ----------------------------------------------------------------------------------------------------
 

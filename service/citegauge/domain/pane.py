@@ -24,7 +24,6 @@ class Tally:
         "unresolved",
     )
 
-
     def __init__(self) -> None:
         self.states: Counts = {}
         self.citations = 0

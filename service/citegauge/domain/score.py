@@ -11,7 +11,10 @@ The recall is a proxy: a chunk that was never retrieved cannot be seen, and the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from citegauge.domain.distribution import RETRIEVED_MAX
 from citegauge.domain.policy import RoutePolicy, ScorePolicy
@@ -33,63 +36,130 @@ ANCESTORS_MAX = 1_000
 """How far parent links are followed; also what ends a cycle of parent links."""
 
 
+class Placed(msgspec.Struct, gc=False):
+    """Where a trace belongs, and what `measure` needs to go on. Cheap, since every span asks for it."""
+
+    trace_id: bytes
+    event_ns: int
+    group: Group
+    matched: bool
+    """Both halves are there."""
+    top_k: int
+    retrieved: list[str]
+    used: list[Span]
+    """The stage that gave `retrieved`."""
+    scored: list[Span] | None
+    """The last stage that has scores."""
+    stages: list[Span]
+    generations: list[Span]
+    answer: Span | None
+    route_policy: RoutePolicy
+
+
 def score(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = False) -> TraceResult | None:
     """The result of the distinct spans of one trace, in any order; None while it has no retrieval and no generation.
 
     `routes_frozen`: routes that the settings do not list are counted under `other`.
     """
-    retrievals = [span for span in spans if span.kind == _RETRIEVAL]
-    reranks = [span for span in spans if span.kind == _RERANK]
-    generations = [span for span in spans if span.kind == _GENERATION]
-    if len(spans) > 1:
-        for found in (retrievals, reranks, generations):
-            found.sort(key=_by_time)
-    stages = retrievals + reranks
+    placed = place(spans, policy, routes_frozen=routes_frozen)
+    return None if placed is None else measure(placed, policy)
+
+
+def place(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = False) -> Placed | None:
+    """Group and event time of a trace; None while it has no retrieval and no generation."""
+    retrievals: list[Span] = []
+    reranks: list[Span] = []
+    generations: list[Span] = []
+    for span in spans if len(spans) == 1 else sorted(spans, key=_by_time):
+        kind = span.kind
+        if kind == _RETRIEVAL:
+            retrievals.append(span)
+        elif kind == _GENERATION:
+            generations.append(span)
+        elif kind == _RERANK:
+            reranks.append(span)
+    stages = retrievals + reranks if reranks else retrievals
     if not stages and not generations:
         return None
     route = _route(spans, policy, routes_frozen)
-    route_policy = policy.for_route(route)
-    top_retrievals = _top_level(retrievals, spans)
-    top_reranks = _top_level(reranks, spans)
-    answer = _answer(generations, spans)
-    finals = [span for span in (*stages, *generations) if span.final_ids]
-    stage, retrieved = _retrieved(finals, top_reranks, top_retrievals)
-    scored = next((found for found in (top_reranks, top_retrievals) if _has_scores(found)), None)
-    citations = _citations(answer, retrieved, route_policy)
-    nonconformant = _nonconformant(answer, route_policy, citations)
-    state, matched = _state(
-        stages=stages, used=stage, answer=answer, generations=generations, retrieved=retrieved,
-        route_policy=route_policy, nonconformant=nonconformant,
+    top_retrievals = retrievals if len(retrievals) < 2 else _top_level(retrievals, spans)
+    top_reranks = reranks if len(reranks) < 2 else _top_level(reranks, spans)
+    answer = _answer(generations, spans) if generations else None
+    used, retrieved = _retrieved(stages, generations, top_reranks, top_retrievals)
+    scored = top_reranks if _has_scores(top_reranks) else top_retrievals if _has_scores(top_retrievals) else None
+    top_k = _top_k(top_reranks if used is top_reranks else top_retrievals, top_retrievals, len(retrieved))
+    model = answer.model if answer is not None and answer.model else _last_model(generations)
+    version = scorer = UNKNOWN
+    for span in stages:
+        if span.retriever_version:
+            version = span.retriever_version
+            break
+    for span in scored if scored is not None else top_reranks or top_retrievals:
+        if span.scorer:
+            scorer = span.scorer
+            break
+    return Placed(
+        spans[0].trace_id,
+        _latest_end(generations or stages),
+        Group(route, policy.buckets.label(top_k), model, version, scorer),
+        bool(generations) and bool(stages or retrieved),
+        top_k,
+        retrieved,
+        used,
+        scored,
+        stages,
+        generations,
+        answer,
+        policy.for_route(route),
     )
+
+
+def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
+    """The result of a placed trace; of an unmatched one, the verdict that it would get if its pane closed now."""
+    used, retrieved, answer = placed.used, placed.retrieved, placed.answer
+    citations = _citations(answer, retrieved, placed.route_policy)
+    nonconformant = _nonconformant(answer, placed.route_policy, citations)
+    state = _state(placed, nonconformant)
     if state == State.nonconformant and policy.nonconformant_as_zero:
-        state = State.measured
-    top_k = _top_k(top_reranks if stage is top_reranks else top_retrievals, top_retrievals, len(retrieved))
+        state = _MEASURED
+    flags = dropped = 0
+    for span in used:
+        flags |= span.flags
+        dropped += span.ids_dropped
     return TraceResult(
-        trace_id=spans[0].trace_id,
+        trace_id=placed.trace_id,
         state=state,
-        matched=matched,
-        event_ns=max(span.end_ns for span in (generations or stages)),
-        group=Group(
-            route,
-            policy.buckets.label(top_k),
-            _first(span.model for span in ([answer] if answer else []) + generations[::-1]),
-            _first(span.retriever_version for span in stages),
-            _first(span.scorer for span in _scorer_order(scored, top_reranks, top_retrievals)),
-        ),
-        top_k=top_k,
+        matched=placed.matched,
+        event_ns=placed.event_ns,
+        group=placed.group,
+        top_k=placed.top_k,
         retrieved=retrieved,
-        scores=_aligned_scores(scored, retrieved),
+        scores=_aligned_scores(placed.scored, retrieved),
         cited=citations.cited,
         cited_ranks=citations.ranks,
         hallucinated=citations.hallucinated,
         unresolved=citations.unresolved,
-        ids_dropped=sum(span.ids_dropped for span in stage),
-        rank_weighted_recall=_rank_weighted(citations.ranks, len(retrieved)) if state == State.measured else None,
-        top1_score=_top1(scored, route_policy),
+        ids_dropped=dropped,
+        rank_weighted_recall=_rank_weighted(citations.ranks, len(retrieved)) if state == _MEASURED else None,
+        top1_score=_top1(placed.scored, placed.route_policy),
         nonconformant=nonconformant,
-        synthetic_ids=any(span.flags & _SYNTHETIC_IDS for span in stage),
-        retrieval_end_ns=max((span.end_ns for span in stages), default=0),
+        synthetic_ids=bool(flags & _SYNTHETIC_IDS),
+        retrieval_end_ns=_latest_end(placed.stages),
     )
+
+
+def _latest_end(spans: list[Span]) -> int:
+    latest = 0
+    for span in spans:
+        latest = max(latest, span.end_ns)
+    return latest
+
+
+def _last_model(generations: list[Span]) -> str:
+    for span in reversed(generations):
+        if span.model:
+            return span.model
+    return UNKNOWN
 
 
 def _by_time(span: Span) -> tuple[int, bytes]:
@@ -135,6 +205,8 @@ def _top_level(found: list[Span], spans: Sequence[Span]) -> list[Span]:
 
 def _answer(generations: list[Span], spans: Sequence[Span]) -> Span | None:
     """The last-ending generation span with a captured answer that is not nested in another generation span."""
+    if len(generations) == 1:
+        return generations[0] if generations[0].citation_form else None
     captured = [span for span in _top_level(generations, spans) if span.citation_form] or [
         span for span in generations if span.citation_form
     ]
@@ -145,41 +217,51 @@ def _unique(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _retrieved(finals: list[Span], reranks: list[Span], retrievals: list[Span]) -> tuple[list[Span], list[str]]:
+def _ids(stage: list[Span], *, final: bool) -> list[str]:
+    """The distinct ids of a stage's spans, in order, within the bound of a fraction key."""
+    if len(stage) == 1:
+        found = (stage[0].final_ids if final else stage[0].ids) or []
+    else:
+        found = [chunk for span in stage for chunk in (span.final_ids if final else span.ids) or ()]
+    return list(dict.fromkeys(found))[:RETRIEVED_MAX]
+
+
+def _retrieved(
+    stages: list[Span], generations: list[Span], reranks: list[Span], retrievals: list[Span]
+) -> tuple[list[Span], list[str]]:
     """The last stage that has ids, and its ids: final context, else reranker output, else union of retrievers."""
+    finals = [span for span in stages if span.final_ids]
+    finals += [span for span in generations if span.final_ids]
     if finals:
-        return finals, _unique(chunk for span in finals for chunk in span.final_ids or ())[:RETRIEVED_MAX]
+        return finals, _ids(finals, final=True)
     for stage in (reranks, retrievals):
-        ids = _unique(chunk for span in stage for chunk in span.ids or ())
+        ids = _ids(stage, final=False) if stage else []
         if ids:
-            return stage, ids[:RETRIEVED_MAX]
+            return stage, ids
     return (reranks or retrievals), []
 
 
 def _has_scores(stage: list[Span]) -> bool:
-    return any(span.scores is not None or span.first_score is not None for span in stage)
-
-
-def _scorer_order(scored: list[Span] | None, reranks: list[Span], retrievals: list[Span]) -> list[Span]:
-    """A trace has one scorer: that of the stage whose scores are used; without scores, that of the last stage."""
-    return scored if scored is not None else reranks or retrievals
-
-
-def _first(values: Iterable[str]) -> str:
-    return next((value for value in values if value), UNKNOWN)
+    for span in stage:
+        if span.scores is not None or span.first_score is not None:
+            return True
+    return False
 
 
 def _top_k(stage: list[Span], retrievals: list[Span], n_retrieved: int) -> int:
     """The stage's own top_k, else the retrievers' (summed over a union of several), else the number retrieved."""
     for spans in (stage, retrievals):
-        if spans and all(span.top_k for span in spans):
-            return sum(span.top_k for span in spans)
+        known = [span.top_k for span in spans]
+        if known and 0 not in known:
+            return sum(known)
     return n_retrieved
 
 
 def _aligned_scores(scored: list[Span] | None, retrieved: list[str]) -> list[float | None]:
     if scored is None or not retrieved:
         return []
+    if len(scored) == 1 and scored[0].ids == retrieved:
+        return scored[0].scores or []
     by_id: dict[str, float | None] = {}
     for span in scored:
         for chunk, value in zip(span.ids or (), span.scores or (), strict=False):
@@ -243,16 +325,15 @@ def _nonconformant(answer: Span | None, route_policy: RoutePolicy, citations: _C
     return route_policy.answer_format == "json"
 
 
-def _state(
-    *, stages: list[Span], used: list[Span], answer: Span | None, generations: list[Span], retrieved: list[str],
-    route_policy: RoutePolicy, nonconformant: bool,
-) -> tuple[State, bool]:
-    """The state, and whether both halves are there. For an unmatched trace: its verdict at closing."""
-    returned_nothing = not retrieved and any(span.ids == [] and not span.ids_dropped for span in stages)
-    if not stages and not retrieved:
-        return State.no_retrieval, False
+def _state(placed: Placed, nonconformant: bool) -> State:
+    """The state; for an unmatched trace its verdict at closing."""
+    retrieved, generations, answer = placed.retrieved, placed.generations, placed.answer
+    used, route_policy = placed.used, placed.route_policy
+    if not placed.stages and not retrieved:
+        return State.no_retrieval
+    returned_nothing = not retrieved and any(span.ids == [] and not span.ids_dropped for span in placed.stages)
     if not generations:
-        return (State.empty_retrieval if returned_nothing else State.no_generation), False
+        return State.empty_retrieval if returned_nothing else State.no_generation
     flags = 0
     for span in used:
         flags |= span.flags
@@ -276,12 +357,17 @@ def _state(
         state = State.nonconformant
     else:
         state = State.measured
-    return state, True
+    return state
 
 
 def _rank_weighted(ranks: list[int], n_retrieved: int) -> float:
-    return _harmonic(ranks) / _harmonic(range(1, n_retrieved + 1))
+    cited = 0.0
+    for rank in ranks:
+        cited += 1.0 / rank
+    return cited / _harmonic(n_retrieved)
 
 
-def _harmonic(ranks: Iterable[int]) -> float:
-    return sum(1.0 / rank for rank in ranks)
+@functools.lru_cache(maxsize=4_096)
+def _harmonic(n: int) -> float:
+    """1 + 1/2 + … + 1/n."""
+    return sum(1.0 / rank for rank in range(1, n + 1))

@@ -1,0 +1,168 @@
+"""Kafka clients, made from settings with their defaults said out loud; topics and commits. No loop here."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError
+
+from citegauge.domain.progress import Commit
+from citegauge.errors import FatalError, RetryableError
+from citegauge.settings import KafkaSettings
+
+PANES_RETENTION_MS = 48 * 3_600_000
+"""The cold tier may be away for a day and still find every open pane."""
+
+
+def security(settings: KafkaSettings) -> dict[str, Any]:
+    """Arguments for TLS and SASL, shared by every client."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "security_protocol": settings.security_protocol,
+    }
+    if settings.security_protocol.endswith("SSL"):
+        arguments["ssl_context"] = ssl.create_default_context(cafile=settings.ssl_cafile or None)
+    if settings.security_protocol.startswith("SASL"):
+        arguments |= {
+            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_plain_username": settings.sasl_username,
+            "sasl_plain_password": settings.sasl_password.get_secret_value(),
+        }
+    return arguments
+
+
+def consumer(settings: KafkaSettings) -> AIOKafkaConsumer:
+    """The hot tier's consumer: commits by hand, never resets by itself."""
+    return AIOKafkaConsumer(
+        **security(settings),
+        group_id=settings.group_id,
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # an offset outside the log must stop us, not silently skip
+        session_timeout_ms=int(settings.session_timeout_s * 1_000),
+        heartbeat_interval_ms=int(settings.session_timeout_s * 1_000 / 5),
+        rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1_000),
+        max_poll_interval_ms=300_000,
+        fetch_max_bytes=settings.fetch_bytes_max,
+        max_partition_fetch_bytes=settings.partition_fetch_bytes_max,
+        fetch_max_wait_ms=250,
+        check_crcs=True,
+        isolation_level="read_committed",
+        client_id="citegauge-join",
+    )
+
+
+def producer(settings: KafkaSettings) -> AIOKafkaProducer:
+    """For panes and dead letters: every replica acknowledges; repeats are harmless, so no idempotent producer."""
+    return AIOKafkaProducer(
+        **security(settings),
+        acks="all",
+        enable_idempotence=False,
+        linger_ms=20,
+        max_batch_size=256 * 1024,
+        compression_type="lz4",
+        request_timeout_ms=30_000,
+        client_id="citegauge-publish",
+    )
+
+
+async def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
+    """A started admin client. Raises `RetryableError` when no broker answers."""
+    client = AIOKafkaAdminClient(**security(settings), client_id="citegauge-admin")
+    try:
+        await client.start()
+    except KafkaConnectionError as exc:
+        await client.close()
+        raise RetryableError(
+            f"no Kafka broker answers at {settings.bootstrap_servers} (kafka.bootstrap_servers)"
+        ) from exc
+    return client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as it should be."""
+
+    name: str
+    partitions: int
+    config: dict[str, str]
+    exact: bool = False
+    """True: another number of partitions is an error, because both tiers compute with it."""
+
+
+def topics(settings: KafkaSettings) -> tuple[Topic, ...]:
+    """The topics of this worker. LogAppendTime, because lateness is judged against the log's own clock."""
+    log_time = {"message.timestamp.type": "LogAppendTime"}
+    return (
+        Topic(name=settings.source_topic, partitions=settings.source_partitions, config=log_time),
+        Topic(
+            name=settings.panes_topic,
+            partitions=settings.panes_partitions,
+            config={"cleanup.policy": "delete", "retention.ms": str(PANES_RETENTION_MS)},
+            exact=True,
+        ),
+        Topic(name=settings.dead_letter_topic, partitions=1, config={}),
+    )
+
+
+async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wanted: Iterable[Topic]) -> None:
+    """Create what is missing and check what is there. Raises `FatalError` naming the setting to change."""
+    present = set(await client.list_topics())
+    for topic in wanted:
+        if topic.name not in present:
+            if not settings.create_topics:
+                raise FatalError(f"topic {topic.name} does not exist (and kafka.create_topics is off)")
+            new = NewTopic(topic.name, topic.partitions, settings.replication_factor, topic_configs=topic.config)
+            try:
+                response = await client.create_topics([new])
+            except TopicAlreadyExistsError:
+                continue
+            for error in response.topic_errors:
+                if error[1] not in (0, 36):  # 36: another worker was faster
+                    raise FatalError(f"cannot create topic {topic.name}: error {error[1]} {error[2:]}")
+        elif topic.exact:
+            found = await partitions_of(client, topic.name)
+            if found != topic.partitions:
+                raise FatalError(f"topic {topic.name} has {found} partitions: set kafka.panes_partitions = {found}")
+
+
+async def partitions_of(client: AIOKafkaAdminClient, topic: str) -> int:
+    """How many partitions a topic has; 0 when it does not exist."""
+    described = await client.describe_topics([topic])
+    return len(described[0]["partitions"]) if described and not described[0]["error_code"] else 0
+
+
+async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, partition: TopicPartition) -> Commit | None:
+    """The group's commit with its metadata, None without one.
+
+    Read by the admin client, because the consumer's `committed()` drops the metadata. Raises `FatalError` for a commit
+    that we did not write, `RetryableError` when no broker answers.
+    """
+    try:
+        offsets = await client.list_consumer_group_offsets(settings.group_id, partitions=[partition])
+    except KafkaError as exc:
+        raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
+    found = offsets.get(partition)
+    if found is None or found.offset < 0:
+        return None
+    try:
+        return Commit.from_metadata(found.offset, found.metadata or "")
+    except ValueError as exc:
+        raise FatalError(
+            f"group {settings.group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
+            f"that citegauge did not write ({exc}): use another kafka.group_id, or start with "
+            "--rebuild-from <offset|time> and a raised kafka.epoch"
+        ) from exc
+
+
+async def timely(call: Any, timeout_s: float, what: str) -> Any:
+    """Await a client call with a deadline of our own; aiokafka retries some of them for ever."""
+    try:
+        return await asyncio.wait_for(call, timeout_s)
+    except TimeoutError as exc:
+        raise RetryableError(f"{what} got no answer for {timeout_s:g} s") from exc

@@ -1,0 +1,462 @@
+"""The hot tier's loop: getmany → pipeline → publish → commit, for every assigned partition.
+
+Order of one flush, as the design fixes it: panes to Kafka at once, rows to ClickHouse in parallel; once both and the dead
+letters are acknowledged, the closed markers; then the commit. Flushes finish in order. The loop never waits for them
+unless ClickHouse's backlog is full: then it pauses fetching, and goes on calling getmany so that it stays in the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+)
+from aiokafka.structs import OffsetAndMetadata
+
+from citegauge.adapters.kafka.clients import read_commit, timely
+from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.writer import RowWriter
+from citegauge.domain.progress import Clock, Commit
+from citegauge.errors import FatalError, RetryableError
+from citegauge.pipeline import Decoder, Flush, Limits, PartitionPipeline, Record, Source
+from citegauge.ports import ClosedMarker, HeartbeatMessage, Row
+from citegauge.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+POLL_MS = 200
+YIELD_EVERY_RECORDS = 200
+"""Records read between two turns of the event loop: about 4 ms of work."""
+COMMIT_TIMEOUT_S = 15.0
+LOOKUP_TIMEOUT_S = 30.0
+FLUSHES_MAX = 2_000
+"""Unfinished flushes, beside the bound on their rows."""
+
+
+class Positions(NamedTuple):
+    """Where one partition stands, for metrics and health."""
+
+    position: int
+    committed: int
+    end: int
+    """End of the log as far as known; -1 before the first fetch."""
+    watermark_ns: int
+    replaying: bool
+    commit_age_ns: int
+
+
+class _Owned:
+    """One assigned partition."""
+
+    def __init__(self, partition: TopicPartition, pipeline: PartitionPipeline, committed: int) -> None:
+        self.partition = partition
+        self.pipeline = pipeline
+        self.committed = committed
+        self.committed_at_ns = time.monotonic_ns()
+        self.last_commit: Commit | None = None
+        self.marked_through = -1
+        self.caught_up = False
+        self.revoked = False
+        self.warned_create_time = False
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Runs in the client's own task, beside our loop: so it only asks the loop to hand over, and waits a bounded time."""
+
+    def __init__(self, tier: HotTier) -> None:
+        self._tier = tier
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self._tier.hand_over()
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._tier.assignment_changed = True
+
+
+class HotTier:
+    """The loop. `run` returns after `stop`, and raises when going on would lose data."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        decoder: Decoder,
+        consumer: AIOKafkaConsumer,
+        admin: AIOKafkaAdminClient,
+        publisher: Publisher,
+        writer: RowWriter,
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._settings = settings
+        self._decoder = decoder
+        self._consumer = consumer
+        self._admin = admin
+        self._publisher = publisher
+        self._writer = writer
+        self._wall_ns = wall_ns
+        self._owned: dict[TopicPartition, _Owned] = {}
+        self._flushes: deque[asyncio.Task[None]] = deque()
+        self._stopping = asyncio.Event()
+        self._handing_over: asyncio.Event | None = None
+        self._paused = False
+        self.assignment_changed = False
+        self.counters = HotCounters()
+        self.turned_ns = time.monotonic_ns()
+        """Monotonic time of the loop's last turn, for the watchdog."""
+
+    # -- outside ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read until `stop`. The clients must be started; this does not close them."""
+        self._consumer.subscribe([self._settings.kafka.source_topic], listener=_Listener(self))
+        interval_ns = int(self._settings.publish.interval_s * 1e9)
+        next_flush_ns = time.monotonic_ns() + interval_ns
+        writing = asyncio.create_task(self._writer.run(), name="clickhouse-writer")
+        try:
+            while not self._stopping.is_set():
+                self.turned_ns = time.monotonic_ns()
+                self._check_tasks(writing)
+                if self._handing_over is not None:
+                    await self._drain()
+                    self._handing_over.set()
+                    self._handing_over = None
+                if self.assignment_changed:
+                    await self._try_take_over()
+                await self._read()
+                if time.monotonic_ns() >= next_flush_ns or self._pending() >= self._settings.publish.flush_rows_max:
+                    next_flush_ns = time.monotonic_ns() + interval_ns
+                    self._flush()
+            await self._drain()
+            self._check_tasks(writing)
+        finally:
+            if self._handing_over is not None:
+                self._handing_over.set()
+            for task in (*self._flushes, writing):
+                task.cancel()
+            await asyncio.gather(*self._flushes, writing, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Ask the loop to finish what it has read, commit and return."""
+        self._stopping.set()
+
+    async def hand_over(self) -> None:
+        """Called when partitions are taken away: waits until the loop has drained, but not for ever."""
+        if not self._owned or self._stopping.is_set():
+            return
+        self._handing_over = drained = asyncio.Event()
+        try:
+            await asyncio.wait_for(drained.wait(), self._settings.kafka.drain_timeout_s + 5)
+        except TimeoutError:
+            logger.warning("handing over partitions without a last commit: the new owner reads a little more again")
+
+    def positions(self) -> dict[TopicPartition, Positions]:
+        """Every owned partition's standing."""
+        now_ns = time.monotonic_ns()
+        return {
+            partition: Positions(
+                position=owned.pipeline.progress.position,
+                committed=owned.committed,
+                end=self._end(partition),
+                watermark_ns=owned.pipeline.join.watermark_ns,
+                replaying=owned.pipeline.replaying,
+                commit_age_ns=now_ns - owned.committed_at_ns,
+            )
+            for partition, owned in self._owned.items()
+        }
+
+    def pipelines(self) -> Iterable[PartitionPipeline]:
+        """The pipelines of the owned partitions, for metrics."""
+        return [owned.pipeline for owned in self._owned.values()]
+
+    @property
+    def paused(self) -> bool:
+        """Whether reading waits for ClickHouse."""
+        return self._paused
+
+    # -- assignment ---------------------------------------------------------------------------------------------------
+
+    async def _try_take_over(self) -> None:
+        self.assignment_changed = False
+        try:
+            await self._take_over()
+        except (RetryableError, KafkaError) as exc:
+            logger.warning("cannot take over the assigned partitions yet: %r", exc)
+            self.assignment_changed = True
+
+    async def _take_over(self) -> None:
+        """Find out where each new partition stands, seek there, and start its pipeline."""
+        assigned = self._consumer.assignment()
+        for partition in list(self._owned):
+            if partition not in assigned:
+                self._owned.pop(partition).revoked = True
+        for partition in sorted(assigned - self._owned.keys()):
+            start = await timely(self._start_of(partition), LOOKUP_TIMEOUT_S, f"the start of {partition}")
+            try:
+                self._consumer.seek(partition, start.offset)
+            except IllegalStateError:
+                return  # taken away again meanwhile; the listener has set the flag
+            source = Source(partition.topic, partition.partition, self._settings.kafka.epoch)
+            join = self._settings.join
+            pipeline = PartitionPipeline(
+                source,
+                self._decoder,
+                self._settings.join_policy(),
+                self._settings.score_policy(),
+                start,
+                Limits(record_bytes_max=join.record_bytes_max, dead_letter_payload=join.dead_letter_payload),
+            )
+            self._owned[partition] = _Owned(partition, pipeline, start.offset)
+            logger.info(
+                "reading %s from offset %d (%d records again in silence)",
+                source.name,
+                start.offset,
+                start.position - start.offset,
+            )
+
+    async def _start_of(self, partition: TopicPartition) -> Commit:
+        kafka = self._settings.kafka
+        beginning = (await self._consumer.beginning_offsets([partition]))[partition]
+        end = (await self._consumer.end_offsets([partition]))[partition]
+        if kafka.rebuild_from:
+            offset = await self._rebuild_offset(partition, beginning, end)
+            return Commit(offset, offset, Clock())
+        commit = await read_commit(self._admin, kafka, partition)
+        if commit is None:
+            offset = beginning if kafka.start_from == "earliest" else end
+            return Commit(offset, offset, Clock())
+        if not beginning <= commit.offset <= end or commit.position > end:
+            raise FatalError(
+                f"the commit of {partition.topic}/{partition.partition} (offsets {commit.offset} to {commit.position}) "
+                f"lies outside the log ({beginning} to {end}): the topic was made anew or its retention is too short; "
+                "start with --rebuild-from <offset|time> and raise kafka.epoch"
+            )
+        return commit
+
+    async def _rebuild_offset(self, partition: TopicPartition, beginning: int, end: int) -> int:
+        wanted = self._settings.kafka.rebuild_from
+        if wanted.isdigit():
+            return min(max(int(wanted), beginning), end)
+        found = await self._consumer.offsets_for_times({partition: rebuild_ms(wanted)})
+        return found[partition].offset if found.get(partition) else end
+
+    # -- reading --------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        self._keep_pressure()
+        try:
+            batches = await self._consumer.getmany(
+                timeout_ms=POLL_MS, max_records=self._settings.kafka.batch_records_max
+            )
+        except NoOffsetForPartitionError:
+            # A new partition before our own seek; its start is decided in `_take_over`.
+            self.assignment_changed = True
+            return
+        except OffsetOutOfRangeError as exc:
+            raise FatalError(
+                f"the log no longer holds the offset to read next ({exc}): its retention is shorter than the lag; "
+                "start with --rebuild-from <offset|time> and raise kafka.epoch"
+            ) from exc
+        except RecordTooLargeError as exc:
+            raise FatalError(f"raise kafka.partition_fetch_bytes_max: {exc}") from exc
+        for partition, records in batches.items():
+            owned = self._owned.get(partition)
+            if owned is not None:
+                await self._feed(owned, records)
+        for partition, owned in self._owned.items():
+            if partition not in batches:
+                await self._look_idle(partition, owned)
+
+    async def _feed(self, owned: _Owned, records: list[ConsumerRecord]) -> None:
+        owned.caught_up = False
+        pipeline = owned.pipeline
+        if records and records[0].timestamp_type == 0 and not owned.warned_create_time:
+            owned.warned_create_time = True
+            logger.warning(
+                "topic %s has CreateTime timestamps: a producer with a wrong clock can close minutes early; "
+                "set message.timestamp.type=LogAppendTime",
+                owned.partition.topic,
+            )
+        for number, record in enumerate(records):
+            if owned.revoked:
+                return
+            if record.offset < pipeline.progress.position:
+                continue  # fetched before our seek
+            pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
+            if number % YIELD_EVERY_RECORDS == YIELD_EVERY_RECORDS - 1:
+                await asyncio.sleep(0)
+        if len(pipeline.dead) > self._settings.join.dead_letters_max:
+            raise FatalError(
+                f"more than {self._settings.join.dead_letters_max} unreadable records at once in "
+                f"{owned.partition.topic}/{owned.partition.partition}, the last one {pipeline.dead[-1].reason!r}: "
+                "check kafka.encoding"
+            )
+
+    async def _look_idle(self, partition: TopicPartition, owned: _Owned) -> None:
+        try:
+            position = await self._consumer.position(partition)
+        except (IllegalStateError, KafkaError):
+            return
+        owned.pipeline.skip_to(position)
+        owned.caught_up = not self._paused and position >= self._end(partition) >= 0
+
+    def _end(self, partition: TopicPartition) -> int:
+        try:
+            end = self._consumer.highwater(partition)
+        except (IllegalStateError, AssertionError):
+            return -1
+        return -1 if end is None else int(end)
+
+    def _keep_pressure(self) -> None:
+        bound = self._settings.clickhouse.buffer_rows_max
+        full = self._writer.backlog_rows + self._pending() > bound or len(self._flushes) > FLUSHES_MAX
+        assigned = self._consumer.assignment()
+        if full and assigned:
+            if not self._paused:
+                logger.warning("reading pauses: %d rows wait for ClickHouse", self._writer.backlog_rows)
+            self._paused = True
+            self._consumer.pause(*assigned)
+        elif self._paused and self._writer.backlog_rows <= bound // 2:
+            logger.warning("reading goes on: %d rows wait for ClickHouse", self._writer.backlog_rows)
+            self._paused = False
+            self._consumer.resume(*assigned)
+
+    # -- publishing -----------------------------------------------------------------------------------------------------
+
+    def _pending(self) -> int:
+        return sum(owned.pipeline.pending for owned in self._owned.values() if not owned.pipeline.replaying)
+
+    def _flush(self) -> None:
+        """Take what changed and send it on its way, behind the flushes before it."""
+        taken: list[tuple[_Owned, Flush]] = []
+        for owned in self._owned.values():
+            if not owned.pipeline.replaying:
+                idle_wall_ns = self._wall_ns() if owned.caught_up else None
+                taken.append((owned, owned.pipeline.take_flush(idle_wall_ns=idle_wall_ns)))
+        if not taken:
+            return
+        self.counters.count(flush for _, flush in taken)
+        before = self._flushes[-1] if self._flushes else None
+        self._flushes.append(asyncio.create_task(self._publish(taken, before), name="flush"))
+
+    async def _publish(self, taken: list[tuple[_Owned, Flush]], before: asyncio.Task[None] | None) -> None:
+        flushes = [flush for _, flush in taken]
+        rows: list[Row] = []
+        for flush in flushes:
+            rows += [*flush.tombstones, *flush.traces, *flush.late, *flush.panes]
+        stored = self._writer.submit(rows)
+        beats = [
+            HeartbeatMessage(
+                _name(flush),
+                flush.closed_through,
+                flush.watermark_ns,
+                owned.caught_up,
+            )
+            for owned, flush in taken
+        ]
+        await self._publisher.panes(row for flush in flushes for row in flush.panes)
+        await self._publisher.heartbeats(beats)
+        await self._publisher.dead_letters(letter for flush in flushes for letter in flush.dead)
+        await stored
+        if before is not None:
+            await asyncio.shield(before)
+        await self._mark_closed(taken)
+        await self._commit(taken)
+
+    async def _mark_closed(self, taken: list[tuple[_Owned, Flush]]) -> None:
+        news = [(owned, flush) for owned, flush in taken if flush.closed_through > owned.marked_through]
+        await self._publisher.closed(ClosedMarker(_name(flush), flush.closed_through) for _, flush in news)
+        for owned, flush in news:
+            owned.marked_through = flush.closed_through
+
+    async def _commit(self, taken: list[tuple[_Owned, Flush]]) -> None:
+        offsets = {
+            owned.partition: OffsetAndMetadata(flush.commit.offset, flush.commit.to_metadata())
+            for owned, flush in taken
+            if not owned.revoked and flush.commit != owned.last_commit
+        }
+        if offsets:
+            try:
+                await timely(self._consumer.commit(offsets), COMMIT_TIMEOUT_S, "a commit")
+            except (CommitFailedError, IllegalStateError):
+                self.counters.commits_lost += 1  # the partitions have a new owner, which reads a little more again
+                return
+            except (KafkaError, RetryableError) as exc:
+                self.counters.commits_failed += 1
+                logger.warning("a commit failed, the next one will cover it: %r", exc)
+                return
+        for owned, flush in taken:
+            owned.last_commit = flush.commit
+            owned.committed = flush.commit.offset
+            owned.committed_at_ns = time.monotonic_ns()
+
+    async def _drain(self) -> None:
+        """Publish and commit what was read, within the time allowed, then forget the partitions."""
+        self._flush()
+        if self._flushes:
+            _, late = await asyncio.wait(self._flushes, timeout=self._settings.kafka.drain_timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                logger.warning("%d flushes did not finish in time; what they held is read again", len(late))
+        for owned in self._owned.values():
+            owned.revoked = True
+        self._owned.clear()
+
+    def _check_tasks(self, writing: asyncio.Task[None]) -> None:
+        """Raise what a background task raised; nothing ends in silence."""
+        while self._flushes and self._flushes[0].done():
+            self._flushes.popleft().result()
+        if writing.done():
+            writing.result()
+            raise FatalError("the ClickHouse writer ended by itself")
+
+
+class HotCounters:
+    """Totals of what was published, since start."""
+
+    def __init__(self) -> None:
+        self.pane_rows = 0
+        self.trace_rows = 0
+        self.tombstones = 0
+        self.dead_letters: dict[str, int] = {}
+        self.commits_lost = 0
+        self.commits_failed = 0
+        self.forced_panes = 0
+
+    def count(self, flushes: Iterable[Flush]) -> None:
+        """Add what these flushes hold."""
+        for flush in flushes:
+            self.pane_rows += len(flush.panes)
+            self.trace_rows += len(flush.traces)
+            self.tombstones += len(flush.tombstones)
+            self.forced_panes += sum(row.forced for row in flush.panes)
+            for letter in flush.dead:
+                self.dead_letters[letter.reason] = self.dead_letters.get(letter.reason, 0) + 1
+
+
+def _name(flush: Flush) -> str:
+    return f"{flush.topic}/{flush.partition}"
+
+
+def rebuild_ms(text: str) -> int:
+    """Unix milliseconds of an RFC 3339 time. Raises `FatalError` when it is neither a time nor an offset."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise FatalError(f"--rebuild-from {text!r} is neither an offset nor an RFC 3339 time") from exc
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)

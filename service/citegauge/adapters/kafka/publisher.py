@@ -1,0 +1,97 @@
+"""Panes, closed markers, heartbeats and dead letters on their way to Kafka. Returns when every replica has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+import stamina
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from citegauge.errors import FatalError, RetryableError
+from citegauge.pipeline import DeadLetter
+from citegauge.ports import ClosedMarker, HeartbeatMessage, PaneMessage, PaneRow, PaneUpdate, panes_partition
+from citegauge.settings import KafkaSettings
+
+_encode = msgspec.json.Encoder().encode
+Message = tuple[str, int | None, bytes | None, bytes]
+"""Topic, partition (None: any), key, value."""
+
+
+class Publisher:
+    """Sends to the panes topic and the dead-letter topic. A repeat is harmless: panes are absolute and versioned."""
+
+    def __init__(self, producer: AIOKafkaProducer, settings: KafkaSettings) -> None:
+        self._producer = producer
+        self._panes_topic = settings.panes_topic
+        self._partitions = settings.panes_partitions
+        self._dead_letter_topic = settings.dead_letter_topic
+        self.retries = 0
+
+    async def panes(self, rows: Iterable[PaneRow]) -> None:
+        """Upserts, each on the partition that owns its roll-up."""
+        await self._send(
+            [
+                (
+                    self._panes_topic,
+                    panes_partition(row.route, row.top_k_bucket, self._partitions),
+                    f"{row.route}\0{row.top_k_bucket}".encode(),
+                    _encode(PaneUpdate(row)),
+                )
+                for row in rows
+            ]
+        )
+
+    async def closed(self, markers: Iterable[ClosedMarker]) -> None:
+        """Markers, to every panes partition."""
+        await self._send(self._everywhere(markers))
+
+    async def heartbeats(self, beats: Iterable[HeartbeatMessage]) -> None:
+        """Heartbeats, to every panes partition."""
+        await self._send(self._everywhere(beats))
+
+    async def dead_letters(self, letters: Iterable[DeadLetter]) -> None:
+        """Dead letters, keyed by their origin so that repeats can be told."""
+        await self._send(
+            [
+                (
+                    self._dead_letter_topic,
+                    None,
+                    f"{letter.topic}/{letter.partition}/{letter.offset}/{letter.index}".encode(),
+                    _encode(letter),
+                )
+                for letter in letters
+            ]
+        )
+
+    def _everywhere(self, messages: Iterable[PaneMessage]) -> list[Message]:
+        return [
+            (self._panes_topic, partition, None, _encode(message))
+            for message in messages
+            for partition in range(self._partitions)
+        ]
+
+    async def _send(self, messages: list[Message]) -> None:
+        """All or an error; tries again for ever on what passes by itself, since nothing may be dropped."""
+        if not messages:
+            return
+        async for attempt in stamina.retry_context(
+            on=RetryableError, attempts=None, timeout=None, wait_initial=0.2, wait_max=10.0
+        ):
+            with attempt:
+                self.retries += attempt.num > 1
+                await self._send_once(messages)
+
+    async def _send_once(self, messages: list[Message]) -> None:
+        try:
+            sent = [
+                await self._producer.send(topic, value=value, key=key, partition=partition)
+                for topic, partition, key, value in messages
+            ]
+            await asyncio.gather(*sent)
+        except MessageSizeTooLargeError as exc:
+            raise FatalError(f"Kafka refused a message as too large: raise max.message.bytes ({exc})") from exc
+        except KafkaError as exc:
+            raise RetryableError(f"publishing failed: {exc!r}") from exc

@@ -1,0 +1,271 @@
+"""Settings: one frozen tree, and the only reader of environment and configuration file. Not a place for behaviour.
+
+Every value can be set in a TOML file (`--config`) or by an environment variable `CITEGAUGE_<SECTION>__<NAME>`; the
+environment wins. The README's table is generated from the descriptions below.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from citegauge.domain.policy import SECOND_NS, JoinPolicy, RoutePolicy, ScorePolicy, TopKBuckets
+from citegauge.errors import ConfigError
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """One section of the settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class KafkaSettings(Section):
+    """Where traces come from."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    """Comma-separated host:port list."""
+    source_topic: str = "citegauge.traces"
+    """Topic of spans, keyed by trace id."""
+    encoding: Literal["auto", "jsonl", "otlp_proto", "otlp_json"] = "auto"
+    """How a record of the source topic is encoded; `auto` looks at each record."""
+    group_id: str = "citegauge-join"
+    """Consumer group of the hot tier."""
+    start_from: Literal["earliest", "latest"] = "earliest"
+    """Where to begin when the group has no commit."""
+    epoch: Annotated[int, Field(ge=0, le=32_767)] = 0
+    """Raised by one when the source topic was made anew, so that new rows win over those of the old offsets."""
+    rebuild_from: str = ""
+    """`<offset>` or an RFC 3339 time: start there with empty state instead of at the commit (raise `epoch` too)."""
+    create_topics: bool = True
+    """Create missing topics at start (LogAppendTime)."""
+    source_partitions: Count = 6
+    """Partitions of the source topic, if it is created."""
+    panes_topic: str = "citegauge.panes"
+    """Topic between the hot and the cold tier."""
+    panes_partitions: Count = 4
+    """Partitions of the panes topic: the most workers that can share the cold tier."""
+    dead_letter_topic: str = "citegauge.dead-letters"
+    """Topic for records that cannot be read."""
+    replication_factor: Count = 1
+    """Replicas of created topics."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """Kafka's own names."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """Kafka's own names."""
+    sasl_username: str = ""
+    """User for SASL."""
+    sasl_password: SecretStr = SecretStr("")
+    """Password for SASL; from the environment."""
+    ssl_cafile: str = ""
+    """CA bundle (PEM) for SSL; empty: the system's."""
+    session_timeout_s: Seconds = 15.0
+    """A worker that is silent for longer loses its partitions."""
+    rebalance_timeout_s: Seconds = 60.0
+    """How long a rebalance waits for a worker to hand over."""
+    drain_timeout_s: Seconds = 20.0
+    """How long a worker tries to finish its writes when it hands over or stops."""
+    fetch_bytes_max: Count = 16 * 1024 * 1024
+    """Most bytes of one fetch from a broker."""
+    partition_fetch_bytes_max: Count = 4 * 1024 * 1024
+    """Most bytes of one fetch per partition."""
+    batch_records_max: Count = 5_000
+    """Most records taken from the consumer at a time."""
+
+
+class ClickHouseSettings(Section):
+    """Where aggregates go."""
+
+    url: str = "http://127.0.0.1:8123"
+    """`http(s)://host:port`, or `chdb:` (in memory) or `chdb:///path` for the engine in this process."""
+    user: str = "default"
+    """User name."""
+    password: SecretStr = SecretStr("")
+    """Password; from the environment."""
+    database: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "citegauge"
+    """Database of all tables; created by the migrations."""
+    ca_cert: str = ""
+    """CA bundle (PEM) for https; empty: the system's."""
+    verify: bool = True
+    """Check the server's certificate."""
+    migrate_on_start: bool = True
+    """Apply `sql/` before anything else."""
+    buffer_rows_max: Count = 400_000
+    """Rows that wait for ClickHouse before reading pauses."""
+    insert_rows_max: Count = 50_000
+    """Rows of one insert."""
+    retry_wait_s_max: Seconds = 15.0
+    """Longest pause between two tries of an insert."""
+
+
+class JoinSettings(Section):
+    """Time and size bounds of the join."""
+
+    join_window_s: Seconds = 300.0
+    """How long after its end a pane waits for missing halves; must exceed the longest gap inside a trace."""
+    out_of_orderness_s: Seconds = 30.0
+    """How far a span may come after a later one and still be in time."""
+    skew_s: Seconds = 60.0
+    """How far ahead of its record's timestamp a span may end."""
+    trace_panes_max: Count = 60
+    """A trace's result uses only spans of its newest so many minutes."""
+    trace_spans_max: Count = 1_000
+    """A trace with more spans is `truncated`."""
+    traces_max: Count = 500_000
+    """Traces in flight per partition (about 1 kB each); past it the oldest open minute is closed early."""
+    groups_max: Count = 2_000
+    """Open groups per partition; past it unlisted routes become `other`."""
+    record_bytes_max: Count = 4 * 1024 * 1024
+    """A longer record is a dead letter."""
+    dead_letter_payload: bool = False
+    """Copy the unreadable record into the dead letter (it may hold raw text)."""
+    dead_letters_max: Count = 10_000
+    """Dead letters of one flush past which the worker stops: the encoding is probably wrong."""
+
+
+class RouteSettings(Section):
+    """How the answers of one route are to be read."""
+
+    position_base: Annotated[int, Field(ge=0, le=1)] = 1
+    """What a marker calls the first retrieved chunk: `[1]` or `[0]`."""
+    cites: bool = True
+    """False: the route never cites, so nothing is measured (`no_citation_format`)."""
+    answer_format: Literal["auto", "json", "text"] = "auto"
+    """`json`: an answer that is not the agreed JSON is nonconformant."""
+    score_direction: Literal["higher", "lower"] = "higher"
+    """`lower`: the scores are distances, and meant to be."""
+
+    def policy(self) -> RoutePolicy:
+        """As the core knows it."""
+        return RoutePolicy(**self.model_dump())
+
+
+class ScoreSettings(Section):
+    """What a trace's result depends on beside its spans."""
+
+    top_k_buckets: tuple[Count, ...] = (5, 10, 20, 50)
+    """Upper bounds of the top_k buckets."""
+    only_listed_routes: bool = False
+    """Count routes without a section `routes.<name>` under `other`."""
+    nonconformant_as_zero: bool = False
+    """Let nonconformant answers enter the ratio with 0."""
+    route_keys: tuple[str, ...] = ()
+    """Attribute or resource keys that name the route, most specific first; empty: the built-in list."""
+
+
+class PublishSettings(Section):
+    """How often results leave the worker."""
+
+    interval_s: Seconds = 5.0
+    """Publish and commit interval."""
+    flush_rows_max: Count = 50_000
+    """Rows that trigger a publish before the interval is over."""
+
+
+class WebSettings(Section):
+    """The HTTP endpoints: page, /metrics, /healthz, /readyz."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 9464
+    """Port to listen on; 0 takes a free one."""
+    series_max: Count = 2_000
+    """(route, top_k bucket) pairs exported to Prometheus; further ones are counted, not exported."""
+    stall_s: Seconds = 60.0
+    """Without progress for so long, /healthz fails."""
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CITEGAUGE_", env_nested_delimiter="__", frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    kafka: KafkaSettings = KafkaSettings()
+    clickhouse: ClickHouseSettings = ClickHouseSettings()
+    join: JoinSettings = JoinSettings()
+    score: ScoreSettings = ScoreSettings()
+    routes: dict[str, RouteSettings] = {}
+    publish: PublishSettings = PublishSettings()
+    web: WebSettings = WebSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        **_: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over what the file (passed to the constructor) says."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        join, kafka = self.join, self.kafka
+        needed_panes = (join.join_window_s + join.out_of_orderness_s) / 60 + 2
+        if join.trace_panes_max < needed_panes:
+            raise ValueError(
+                f"join.trace_panes_max={join.trace_panes_max} must be at least {needed_panes:.0f} minutes: "
+                "join_window_s + out_of_orderness_s and two panes"
+            )
+        if kafka.rebalance_timeout_s <= kafka.drain_timeout_s:
+            raise ValueError("kafka.rebalance_timeout_s must exceed kafka.drain_timeout_s")
+        if list(self.score.top_k_buckets) != sorted(set(self.score.top_k_buckets)):
+            raise ValueError("score.top_k_buckets must rise")
+        if self.clickhouse.buffer_rows_max < 2 * self.publish.flush_rows_max:
+            raise ValueError("clickhouse.buffer_rows_max must be at least twice publish.flush_rows_max")
+        return self
+
+    def join_policy(self) -> JoinPolicy:
+        """The join's bounds as the core knows them."""
+        join = self.join
+        return JoinPolicy(
+            join_window_ns=int(join.join_window_s * SECOND_NS),
+            out_of_orderness_ns=int(join.out_of_orderness_s * SECOND_NS),
+            skew_ns=int(join.skew_s * SECOND_NS),
+            trace_panes_max=join.trace_panes_max,
+            trace_spans_max=join.trace_spans_max,
+            traces_max=join.traces_max,
+            groups_max=join.groups_max,
+        )
+
+    def score_policy(self) -> ScorePolicy:
+        """What the score depends on, as the core knows it."""
+        return ScorePolicy(
+            buckets=TopKBuckets(upper_bounds=self.score.top_k_buckets),
+            routes=MappingProxyType({name: route.policy() for name, route in self.routes.items()}),
+            only_listed_routes=self.score.only_listed_routes,
+            nonconformant_as_zero=self.score.nonconformant_as_zero,
+        )
+
+
+def load(config: Path | None = None, **overrides: Any) -> Settings:
+    """Read the TOML file, if any, then the environment; `overrides` are sections given by the command line.
+
+    Raises `ConfigError` with one line that names the setting.
+    """
+    values: dict[str, Any] = {}
+    if config is not None:
+        try:
+            values = tomllib.loads(config.read_text(encoding="utf-8"))
+        except OSError as exc:
+            raise ConfigError(f"cannot read {config}: {exc.strerror}") from exc
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"{config} is not TOML: {exc}") from exc
+    for section, given in overrides.items():
+        values[section] = {**values.get(section, {}), **given}
+    try:
+        return Settings(**values)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"setting {name}: {first['msg']}" if name else first["msg"]) from exc
