@@ -24,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@rm -f $(STAMP)
 	@echo "setup: 1/3 making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "setup: $(PYTHON) cannot make environments (on Debian: apt-get install python3-venv)"; exit 1; }
-	@echo "setup: 2/3 installing $$(grep -c '^[a-zA-Z]' requirements.lock) pinned packages (about 350 MB to fetch, half a minute when cached)"
+	@echo "setup: 2/3 installing $$(grep -c '^[a-zA-Z]' requirements.lock) pinned packages (1.2 GB on disk, most of it the embedded ClickHouse: a minute or two)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@echo "setup: 3/3 installing citegauge itself"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
