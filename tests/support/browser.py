@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+try:
+    from playwright.async_api import async_playwright
+except ImportError:
+    # Its absence is reported where a browser is wanted, and is no error elsewhere.
+    async_playwright = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -46,6 +52,24 @@ class Tab:
     async def drawn(self, view: str) -> None:
         """Wait until the page says that this view stands with its numbers."""
         await self.page.wait_for_selector(f"html[data-drawn={view}]", timeout=WAIT_MS_MAX)
+
+    async def fits(self) -> None:
+        """Wait until nothing sticks out to the right (a chart follows its place a frame later)."""
+        # Not wait_for_function: it evaluates text inside the page, which the page's own policy forbids.
+        script = """async () => {
+            for (let frame = 0; frame < 120; frame += 1) {
+                if (document.documentElement.scrollWidth <= innerWidth) return "";
+                await new Promise(requestAnimationFrame);
+            }
+            const sticksOut = (node) => node.getBoundingClientRect().right > innerWidth;
+            const name = (node) => `${node.tagName}.${node.getAttribute("class") ?? ""}`;
+            return [...document.querySelectorAll("*")].filter(sticksOut).map(name).join(" ") || "something";
+        }"""
+        assert await self.page.evaluate(script) == ""
+
+    async def look_again(self) -> None:
+        """Have the page ask at once, as it does whenever it becomes visible, instead of at its next turn."""
+        await self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
     async def ink(self, selector: str) -> int:
         """How many pixels of the canvases under `selector` are drawn on."""
@@ -100,22 +124,17 @@ def _program() -> str | None:
 async def chromium(pytestconfig: pytest.Config, tmp_path: Path) -> AsyncIterator[Chromium]:
     """A headless Chromium with a fresh profile; skips, loudly, when there is none."""
     program = _program()
-    try:
-        from playwright.async_api import async_playwright  # noqa: PLC0415  # its absence is reported, not an error
-    except ImportError:
-        program, reason = None, "the package playwright is not installed"
-    else:
-        reason = f"none of {', '.join(PROGRAMS)} is installed (Debian: apt-get install chromium)"
-    if program is None:
+    reason = f"none of {', '.join(PROGRAMS)} is installed (Debian: apt-get install chromium)"
+    if async_playwright is None:
+        reason = "the package playwright is not installed"
+    if program is None or async_playwright is None:
         pytestconfig.stash[_missing] = reason
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but {reason}", pytrace=False)
         pytest.skip(f"no Chromium: {reason}")
-    pictures = Path(os.environ.get("CITEGAUGE_SCREENSHOTS") or tmp_path)
-    pictures.mkdir(parents=True, exist_ok=True)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
-        yield Chromium(browser, pictures)
+        yield Chromium(browser, Path(os.environ.get("CITEGAUGE_SCREENSHOTS") or tmp_path))
         await browser.close()
 
 

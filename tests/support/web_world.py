@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from citegauge.adapters.web import Health, WebSources
@@ -48,9 +48,7 @@ TRAFFIC = (
         score=0.82,
         recall_last_hour=0.24,
     ),
-    Traffic(
-        group=Group(*FALLEN, "m-small-1", "r7", "retriever:e5"), per_pane=5, retrieved=3, recall=0.45, score=0.61
-    ),
+    Traffic(group=Group(*FALLEN, "m-small-1", "r7", "retriever:e5"), per_pane=5, retrieved=3, recall=0.45, score=0.61),
     Traffic(
         group=Group("support", "6-10", "m-large-2", "r7", "reranker:bge-v2"),
         per_pane=9,
@@ -73,7 +71,11 @@ TRAFFIC = (
         score=0.66,
     ),
     Traffic(
-        group=Group("contracts", "21-50", "m-large-2", "r7", "unknown"), per_pane=2, retrieved=40, recall=0.08, score=0.9
+        group=Group("contracts", "21-50", "m-large-2", "r7", "unknown"),
+        per_pane=2,
+        retrieved=40,
+        recall=0.08,
+        score=0.9,
     ),
     Traffic(
         group=Group("billing/refunds-and-chargebacks-eu", "1-5", "m-small-1", "r7", "retriever:e5"),
@@ -97,7 +99,15 @@ class World:
     query: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
     ready: Health = field(default_factory=lambda: Health(ok=True, lines=("caught up",)))
     healthy: Health = field(default_factory=lambda: Health(ok=True, lines=("alive",)))
+    metrics: Callable[[], tuple[bytes, str]] = lambda: (
+        b"# HELP citegauge_up Up.\n",
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
     queries: int = 0
+
+    def copy(self) -> World:
+        """A world to change without changing this one."""
+        return replace(self, queries=0)
 
     def sources(self, database: str = "citegauge_web") -> WebSources:
         """Sources that read this world as it then is."""
@@ -106,7 +116,7 @@ class World:
             drops=lambda: self.drops,
             query=self._counted_query,
             database=database,
-            metrics=lambda: (b"# HELP citegauge_up Up.\n", "text/plain; version=0.0.4; charset=utf-8"),
+            metrics=lambda: self.metrics(),  # noqa: PLW0108  # as it is then, not as it is now
             healthy=lambda: self.healthy,
             ready=lambda: self.ready,
             now_ns=lambda: self.now_ns,
@@ -136,7 +146,8 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
             panes.append(_pane_row(pane_s, traffic.group, version, tally))
     groups = list(store.group_windows())
     rows = [_window_row(item, as_of_ns) for item in (*roll_up(groups), *groups)]
-    before, after = (_p50(rows, window, *FALLEN) for window in ("24h", "1h"))
+    before, after = (_fallen(rows, window) for window in ("24h", "1h"))
+    count = after.n
     return World(
         as_of_ns=as_of_ns,
         now_ns=as_of_ns + 4_000_000_000,
@@ -147,11 +158,12 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
                 "route": FALLEN[0],
                 "top_k_bucket": FALLEN[1],
                 "what": "recall",
-                "before": before,
-                "after": after,
-                "n": 228,
+                "before": before.recall_p50,
+                "after": after.recall_p50,
+                "n": count,
                 "sentence": (
-                    f"support, top_k 1-5: median recall fell from {before:.2f} (24 h) to {after:.2f} (last hour, n = 228)."
+                    f"support, top_k 1-5: median recall fell from {before.recall_p50:.2f} (24 h) to "
+                    f"{after.recall_p50:.2f} (last hour, n = {count})."
                 ),
             }
         ],
@@ -166,8 +178,12 @@ def _tally(rng: random.Random, traffic: Traffic, pane_s: int, end_s: int) -> Tal
     if traffic.recall_last_hour is not None and pane_s >= end_s - 3600:
         recall = traffic.recall_last_hour
     for _ in range(max(0, round(rng.gauss(traffic.per_pane * day, 1)))):
-        tally.score_counts = _bumped(tally.score_counts, histogram_key(min(1.0, max(0.01, rng.gauss(traffic.score, 0.09)))))
-        state = rng.choices([State.measured, State.no_output, State.nonconformant, State.no_generation], [93, 3, 3, 1])[0]
+        tally.score_counts = _bumped(
+            tally.score_counts, histogram_key(min(1.0, max(0.01, rng.gauss(traffic.score, 0.09))))
+        )
+        state = rng.choices([State.measured, State.no_output, State.nonconformant, State.no_generation], [93, 3, 3, 1])[
+            0
+        ]
         tally.states = _bumped(tally.states, int(state))
         tally.nonconformant += state == State.nonconformant
         if state != State.measured:
@@ -175,7 +191,9 @@ def _tally(rng: random.Random, traffic: Traffic, pane_s: int, end_s: int) -> Tal
         own = min(1.0, max(0.0, rng.gauss(recall, 0.15)))
         cited = sum(rng.random() < own for _ in range(traffic.retrieved))
         tally.recall_counts = _bumped(tally.recall_counts, fraction_key(cited, traffic.retrieved))
-        tally.rank_weighted_counts = _bumped(tally.rank_weighted_counts, histogram_key(min(1.0, 1.1 * cited / traffic.retrieved)))
+        tally.rank_weighted_counts = _bumped(
+            tally.rank_weighted_counts, histogram_key(min(1.0, 1.1 * cited / traffic.retrieved))
+        )
         tally.citations += cited
         if rng.random() < 0.05:
             tally.citations += 1
@@ -227,11 +245,6 @@ def _window_row(item: RollUp, as_of_ns: int) -> WindowRow:
     )
 
 
-def _p50(rows: list[WindowRow], window: str, route: str, bucket: str) -> float:
-    for row in rows:
-        if (row.window, row.route, row.top_k_bucket, row.model, row.scorer) == (window, route, bucket, "*", "*"):
-            assert row.recall_p50 is not None
-            return row.recall_p50
-    raise AssertionError("the fallen group has no window")
-
-
+def _fallen(rows: list[WindowRow], window: str) -> WindowRow:
+    key = (window, *FALLEN, "*", "*")
+    return next(row for row in rows if (row.window, row.route, row.top_k_bucket, row.model, row.scorer) == key)

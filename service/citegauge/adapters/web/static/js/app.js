@@ -3,7 +3,7 @@
 import { readAddress } from "./address.js";
 import { ask } from "./api.js";
 import { redrawCharts } from "./charts.js";
-import { setText } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { clock, span } from "./format.js";
 import { createGroup } from "./group.js";
 import { createOverview } from "./overview.js";
@@ -26,6 +26,7 @@ let heard = null;
 function open() {
   const next = readAddress();
   const moved = address !== null && (next.view !== address.view || next.route !== address.route || next.bucket !== address.bucket);
+  const choosing = !moved && document.activeElement?.closest(".choice");
   address = next;
   group?.destroy();
   group = null;
@@ -33,6 +34,7 @@ function open() {
   if (address.view === "group") {
     group = createGroup(address);
     place.replaceChildren(group.element);
+    if (choosing) group.element.querySelector(".choice [aria-current]").focus();
     document.title = `${address.route} · top_k ${address.bucket} · citegauge`;
   } else {
     place.replaceChildren(overview.element);
@@ -55,6 +57,7 @@ async function refresh() {
     if (mine !== turn) return;
     heard = { at: performance.now(), asOfMs: windows.as_of_ms, nowMs: windows.now_ms };
     banner.hidden = true;
+    tick();
     root.classList.remove("lost");
     await drawStatus({ drops, windows, lagMs: lag(), address: shownAddress });
     if (shownGroup) {
@@ -98,7 +101,11 @@ const THEMES = { auto: "light", light: "dark", dark: "auto" };
 
 function startTheme() {
   const button = document.getElementById("theme");
-  const show = () => setText(button, `Theme: ${root.dataset.theme ?? "auto"}`);
+  const show = () => {
+    const theme = root.dataset.theme ?? "auto";
+    button.replaceChildren(h("span", {}, "Theme: "), theme);
+    button.setAttribute("aria-label", `Theme: ${theme}`);
+  };
   button.addEventListener("click", () => {
     const next = THEMES[root.dataset.theme ?? "auto"];
     if (next === "auto") delete root.dataset.theme;

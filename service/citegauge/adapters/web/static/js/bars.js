@@ -3,8 +3,7 @@
 import { svg } from "./dom.js";
 import { count, percent } from "./format.js";
 
-const HEIGHT = 190;
-const MARGIN = { top: 10, right: 10, bottom: 24, left: 46 };
+const MARGIN = { top: 10, right: 18, bottom: 24, left: 46 };
 const EXACT_MAX = 13;
 const RECALL_BINS = 20;
 const SCORE_BINS = 30;
@@ -48,10 +47,10 @@ function bars(now, usual, bin, axis) {
 
 const quantity = (pairs) => pairs.reduce((sum, [, n]) => sum + n, 0);
 
-/** Draw into `host` and again whenever its width changes. `update(shape, {format, name})`. */
-export function createBars(host) {
+/** Draw into `host`, `height` px high, and again whenever its width changes. `update(shape, {format, name})`. */
+export function createBars(host, height) {
   let drawn = null;
-  const draw = () => drawn && host.clientWidth > 0 && host.replaceChildren(picture(host.clientWidth, ...drawn));
+  const draw = () => drawn && host.clientWidth > 0 && host.replaceChildren(picture(host.clientWidth, height, ...drawn));
   const watcher = new ResizeObserver(draw);
   watcher.observe(host);
   return {
@@ -63,21 +62,21 @@ export function createBars(host) {
   };
 }
 
-function picture(width, shape, { format, name }) {
-  const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
+function picture(width, height, shape, { format, name }) {
+  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
   const share = (bar, field, n) => (n ? bar[field] / n : 0);
   const highest = Math.max(0.05, ...shape.bars.flatMap((bar) => [share(bar, "now", shape.nowN), share(bar, "usual", shape.usualN)]));
   const step = [0.02, 0.05, 0.1, 0.2, 0.25].find((size) => highest / size <= 4.5) ?? 0.25;
   const top = Math.ceil(highest / step - 1e-9) * step;
   const x = (value) => MARGIN.left + ((value - shape.low) / (shape.high - shape.low)) * inner.width;
   const y = (value) => MARGIN.top + inner.height * (1 - value / top);
-  const drawing = svg("svg", { class: "bars", width, height: HEIGHT, role: "img", "aria-label": describe(shape, format, name) });
+  const drawing = svg("svg", { class: "bars", width, height, role: "img", "aria-label": describe(shape, format, name) });
   for (let line = 0; line <= top + 1e-9; line += step) {
     drawing.append(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(line), y2: y(line) }));
     drawing.append(svg("text", { class: "axis", x: MARGIN.left - 8, y: y(line) + 4, "text-anchor": "end" }, `${Math.round(line * 100)} %`));
   }
   for (const tick of shape.ticks) {
-    drawing.append(svg("text", { class: "axis", x: x(tick), y: HEIGHT - 6, "text-anchor": "middle" }, format(tick)));
+    drawing.append(svg("text", { class: "axis", x: x(tick), y: height - 6, "text-anchor": "middle" }, format(tick)));
   }
   const wide = Math.max(2, (shape.width / (shape.high - shape.low)) * inner.width);
   for (const bar of shape.bars) {

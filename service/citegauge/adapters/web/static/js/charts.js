@@ -58,17 +58,17 @@ function options(spec, width) {
     width,
     height: spec.height,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
-    padding: [8, 8, spec.timeAxis ? 0 : 4, 0],
+    padding: [8, 20, spec.timeAxis ? 0 : 4, 0],
     cursor: { sync: { key: "group" }, y: false, drag: { x: false, y: false }, points: { size: 6 } },
     legend: { live: true },
     scales: { x: { time: true }, y: { range: spec.range ?? automatic } },
     axes: [timeAxis(spec.timeAxis), valueAxis(spec)],
-    series: [{ label: "UTC", value: (_, seconds) => (seconds === null ? "" : stamp(seconds)) }, ...spec.lines.map((line) => series(line, spec))],
+    series: [{ label: "UTC", value: (plot, seconds) => stamp(seconds ?? plot.data[0].at(-1)) }, ...spec.lines.map((line) => series(line, spec))],
     bands: spec.band ? [{ series: spec.band.map(at), fill: color("--band") }] : [],
   };
 }
 
-const stamp = (seconds) => `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;
+const stamp = (seconds) => seconds === undefined ? "" : `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;
 
 function series(line, spec) {
   return {

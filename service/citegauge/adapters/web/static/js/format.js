@@ -13,7 +13,8 @@ export function score(value) {
   if (value === null || value === undefined) return NONE;
   const size = Math.abs(value);
   if (size !== 0 && (size < 0.001 || size >= 100_000)) return value.toExponential(1);
-  return size < 1 ? value.toFixed(3) : String(Number(value.toPrecision(size >= 1000 ? 4 : 3)));
+  if (size === 0) return "0";
+  return value.toFixed(size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 
 /** `part` of `whole` as a percentage; small shares keep a digit, so that 0.2 % is not 0 %. */

@@ -52,7 +52,7 @@ export function createGroup({ route, bucket, window }) {
   const parts = skeleton(route, bucket, window);
   const recall = createChart(parts.recallLines, RECALL);
   const quantity = createChart(parts.quantityLines, QUANTITY);
-  const recallShape = createBars(parts.recallShape);
+  const recallShape = createBars(parts.recallShape, 330);
   const scorers = new Map();
   let series = null;
   let live = null;
@@ -118,7 +118,7 @@ export function createGroup({ route, bucket, window }) {
       const [lines, shape] = [h("div", { class: "chart" }), h("div", { class: "chart" })];
       parts.scores.append(
         panel(`Top-1 score, rolling 1 h`, name, lines), panel("Top-1 score", `${name}, ${legend(window)}`, shape));
-      scorers.set(name, { lines: createChart(lines, SCORE), shape: createBars(shape) });
+      scorers.set(name, { lines: createChart(lines, SCORE), shape: createBars(shape, 234) });
     }
     return scorers.get(name);
   }
@@ -152,7 +152,7 @@ function skeleton(route, bucket, window) {
     numbers: h("table", { class: "numbers" }),
     states: h("div"),
     recallLines: h("div", { class: "chart" }),
-    quantityLines: h("div", { class: "chart" }),
+    quantityLines: h("div", { class: "chart quantity" }),
     recallShape: h("div", { class: "chart" }),
     scores: h("div", { class: "pairs" }),
     noScores: h("p", { class: "muted note", hidden: "" }, "No top-1 scores: the spans of this group carry none."),
@@ -166,7 +166,8 @@ function skeleton(route, bucket, window) {
       h("p", {}, h("a", { href: HOME }, "← All routes")),
       h("h2", {}, route, " ", h("span", { class: "muted" }, `top_k ${bucket}`)), choice),
     h("div", { class: "pairs" },
-      panel("Cited-chunk recall", "", h("div", { class: "scrolls" }, parts.numbers)),
+      panel("Cited-chunk recall", "a proxy: the share of retrieved chunks that the answer cites",
+        h("div", { class: "scrolls" }, parts.numbers), meanings()),
       panel("States", windowName(window), parts.states)),
     parts.trouble,
     h("div", { class: "pairs" },
@@ -183,11 +184,15 @@ const NUMBERS = [
   ["p50", (w) => ratio(w.p50)],
   ["p75", (w) => ratio(w.p75)],
   ["mean", (w) => ratio(w.mean)],
-  ["cites any", (w) => (w.cited_any_ratio === null ? NONE : percent(w.cited_any_ratio, 1)), "Share of answers that cite at least one retrieved chunk"],
-  ["by rank", (w) => ratio(w.rank_weighted_mean), "Mean recall, each chunk weighted by 1 / rank"],
-  ["not retrieved", (w) => percent(w.hallucinated, w.citations), "Share of citations that name a chunk that was not retrieved"],
-  ["bad format", (w) => count(w.nonconformant), "Answers that should have been structured and were not"],
+  ["cites any", (w) => (w.cited_any_ratio === null ? NONE : percent(w.cited_any_ratio, 1)), "answers that cite at least one retrieved chunk"],
+  ["by rank", (w) => ratio(w.rank_weighted_mean), "mean recall with each chunk weighted by 1 / rank"],
+  ["not retrieved", (w) => percent(w.hallucinated, w.citations), "citations that name a chunk that was not retrieved"],
+  ["bad format", (w) => count(w.nonconformant), "answers that should have been structured and are not"],
 ];
+
+/** What the less usual columns mean, for readers without a pointer to hover with. */
+const meanings = () =>
+  h("dl", { class: "meanings" }, NUMBERS.filter(([, , title]) => title).map(([name, , title]) => [h("dt", {}, name), h("dd", {}, title)]));
 
 function drawNumbers(table, group, drops) {
   const fell = drops.some((drop) => drop.what === "recall");
@@ -202,7 +207,7 @@ function drawNumbers(table, group, drops) {
   };
   table.replaceChildren(
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Window"),
-      NUMBERS.map(([name, , title]) => h("th", { scope: "col", class: "num", title }, name)))),
+      NUMBERS.map(([name]) => h("th", { scope: "col", class: "num" }, name)))),
     h("tbody", {}, WINDOWS.map(row)));
 }
 

@@ -60,8 +60,8 @@ function head() {
   const cell = (text, attributes = {}) => h("th", { scope: "col", role: "columnheader", ...attributes }, text);
   const over = (text, columns, name) => cell(text, { scope: "colgroup", colspan: columns, class: `over ${name}` });
   return h("thead", { role: "rowgroup" },
-    h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Recall", 1, "edge"),
-      WINDOWS.map((window) => over(windowName(window), COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
+    h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Recall, 1 h", 1, "edge"),
+      WINDOWS.map((window) => over(`Recall, ${windowName(window)}`, COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
       over("States, 1 h", 1, "edge")),
     h("tr", { role: "row" }, cell("Route"), cell("top_k"), cell("spread 0 to 1", { class: "edge" }),
       WINDOWS.flatMap(() => COLUMNS.map((name, at) => cell(name, { class: at ? "num" : "num edge" }))),
@@ -75,12 +75,12 @@ function createRow({ route, top_k_bucket: bucket }) {
   const cells = Object.fromEntries(
     WINDOWS.map((window) => [window, COLUMNS.map((name, at) => number(`w${window} ${at ? "" : "edge"}`, name))]));
   const scores = ["p25", "p50", "p75"].map((name, at) => number(`score ${at ? "" : "edge"}`, name));
-  const scorer = h("td", { class: "scorer muted", role: "cell" });
+  const scorer = h("td", { class: "scorer muted", role: "cell" }, h("span", { class: "name" }), h("span"));
   const spread = h("td", { class: "spread edge", role: "cell" });
   const states = h("td", { class: "statescell edge", role: "cell" });
   const only = (text) => h("td", { class: "cardlabel", role: "presentation", "aria-hidden": "true" }, text);
   const element = h("tr", { role: "row", class: "row" },
-    h("th", { scope: "row", role: "rowheader" }, h("a", { href: address }, route)),
+    h("th", { scope: "row", role: "rowheader" }, h("a", { href: address, title: route }, route)),
     h("td", { class: "bucket", role: "cell" }, bucket), spread,
     WINDOWS.flatMap((window) => [only(windowName(window)), ...cells[window]]), only("top-1"), ...scores, scorer, states);
   element.addEventListener("click", (event) => {
@@ -119,7 +119,8 @@ function updateScore(cells, scorer, scores, fell) {
     cells[at].classList.toggle("few", !values || values.n < FEW);
     cells[at].classList.toggle("red", fell);
   });
-  setText(scorer, name + (now.length > 1 ? ` +${now.length - 1}` : ""));
+  setText(scorer.firstChild, name);
+  setText(scorer.lastChild, now.length > 1 ? ` +${now.length - 1}` : "");
   setAttribute(scorer, "title", now.map(([one, { n }]) => `${one}: n = ${count(n)}`).join("\n") || null);
 }
 
@@ -132,12 +133,13 @@ function updateStates(cell, states) {
 
 /** p25 to p75 as a box and p50 as a line on a scale from 0 to 1; the p50 of 24 h as a dot, to see a shift at a glance. */
 function spreadMark(hour, day) {
-  const at = (value) => 2 + value * 96;
-  const mark = svg("svg", { class: "spreadmark", viewBox: "0 0 100 16", width: 100, height: 16, role: "img",
+  // Percentages rather than a viewBox: the mark stretches with its cell and its dot stays round.
+  const at = (value) => `${2 + value * 96}%`;
+  const mark = svg("svg", { class: "spreadmark", height: 16, role: "img",
     "aria-label": hour?.n ? `1 h: p25 ${ratio(hour.p25)}, p50 ${ratio(hour.p50)}, p75 ${ratio(hour.p75)}` : "no traces in the last hour" });
-  mark.append(svg("line", { class: "rail", x1: 2, x2: 98, y1: 8, y2: 8 }));
+  mark.append(svg("line", { class: "rail", x1: at(0), x2: at(1), y1: 8, y2: 8 }));
   if (hour?.n) {
-    mark.append(svg("rect", { class: "box", x: at(hour.p25), width: Math.max(1, at(hour.p75) - at(hour.p25)), y: 4, height: 8, rx: 1 }));
+    mark.append(svg("rect", { class: "box", x: at(hour.p25), width: `${Math.max(1, (hour.p75 - hour.p25) * 96)}%`, y: 4, height: 8, rx: 1 }));
     mark.append(svg("line", { class: "middle", x1: at(hour.p50), x2: at(hour.p50), y1: 2, y2: 14 }));
   }
   if (day?.n) mark.append(svg("circle", { class: "usual", cx: at(day.p50), cy: 8, r: 2.4 }));

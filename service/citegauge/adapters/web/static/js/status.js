@@ -12,20 +12,22 @@ const box = document.getElementById("status");
 let shown = "";
 
 /** Redraw if anything said has changed; the region is live, so an unchanged one must stay silent. */
-export async function drawStatus({ drops, windows, lagMs }) {
+export async function drawStatus({ drops, windows, lagMs, address }) {
   const stale = lagMs !== null && lagMs > STALE_MS;
-  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows)]);
+  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows), address.route, address.bucket]);
   if (said === shown) return;
   shown = said;
   if (windows.as_of_ms === null) box.replaceChildren(...(await emptyState()));
-  else if (drops.length) box.replaceChildren(...dropList(drops, stale, lagMs, windows));
+  else if (drops.length) box.replaceChildren(...dropList(drops, stale, lagMs, windows, address));
   else box.replaceChildren(...noDrop(windows, stale, lagMs));
 }
 
-function dropList(drops, stale, lagMs, windows) {
-  const items = drops.slice(0, SENTENCES_MAX).map((drop) =>
-    h("li", {}, h("a", { href: groupAddress(drop.route, drop.top_k_bucket) }, drop.sentence ?? spell(drop))),
-  );
+function dropList(drops, stale, lagMs, windows, address) {
+  const isHere = (drop) => drop.route === address.route && drop.top_k_bucket === address.bucket;
+  const items = drops.slice(0, SENTENCES_MAX).map((drop) => {
+    const target = { href: groupAddress(drop.route, drop.top_k_bucket), "aria-current": isHere(drop) ? "page" : null };
+    return h("li", {}, h("a", target, drop.sentence ?? spell(drop)));
+  });
   const more = drops.length - items.length;
   if (more > 0) items.push(h("li", { class: "muted" }, `and ${count(more)} more, marked in the table`));
   return [
@@ -63,7 +65,7 @@ async function emptyState() {
   const ready = await askLines("readyz");
   return [
     h("h1", {}, "No traces yet"),
-    h("p", {}, "citegauge has not counted a trace. In this order:"),
+    h("p", {}, "citegauge has counted no trace in the last 24 h. What to do, in this order:"),
     h(
       "ol",
       { class: "steps" },
