@@ -53,12 +53,11 @@ class ClickHouseFront:
         """Start and return when it answers."""
         assert self._process is None, "already running"
         script = Path(__file__).with_name("clickhouse_server.py")
-        source_root = Path(citegauge.__file__).parents[1]
         process = subprocess.Popen(
             [sys.executable, str(script), str(self.path), str(self.port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(source_root)},
+            env=child_environment(),
         )
         self._process = process
         assert process.stdout is not None
@@ -131,6 +130,11 @@ def _migrated(client: ClickHouse) -> Iterator[ClickHouse]:
         yield client
     finally:
         client.command(f"DROP DATABASE IF EXISTS `{client.database}` SYNC")
+
+
+def child_environment() -> dict[str, str]:
+    """Ours, with the sources of the package on the path."""
+    return {**os.environ, "PYTHONPATH": str(Path(citegauge.__file__).parents[1])}
 
 
 def free_port() -> int:
