@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from citegauge.adapters import web as web_package
 from citegauge.adapters.web import Health, WebLimits, build_web_app
 from citegauge.errors import ConfigError, FatalError, RetryableError
+from citegauge.settings import Settings
 from support.web_world import FALLEN, World, make_world
 
 if TYPE_CHECKING:
@@ -192,9 +193,9 @@ async def test_values_reach_clickhouse_bound_and_whole(client: TestClient[Any, A
     """Whatever a route is called, the SQL text is the same and the name travels beside it."""
     asked = _noted(world)
     evil = "x' OR 1=1 --"
-    for path in ("/api/series", "/api/distribution"):
+    for path in ("/api/series", "/api/distribution", "/api/traces"):
         await _json(await client.get(path, params={"route": evil, "top_k_bucket": "1-5"}))
-    assert [parameters["route"] for _, parameters in asked] == [evil, evil]
+    assert [parameters["route"] for _, parameters in asked] == [evil, evil, evil]
     assert not any("OR 1=1" in sql for sql, _ in asked)
 
 
@@ -352,6 +353,15 @@ async def test_static_stays_in_its_folder(client: TestClient[Any, Any], path: st
 async def test_the_page_only_reads(client: TestClient[Any, Any], method: str) -> None:
     """There is nothing to write, so nothing takes a body."""
     assert (await client.request(method, "/api/windows", data=b"x" * 10_000)).status == 405
+
+
+def test_settings_named_on_the_page_exist() -> None:
+    """Advice to change a setting that does not exist is worse than none."""
+    named = re.findall(r'"((?:kafka|clickhouse|web)\.\w+)"', (STATIC / "js" / "status.js").read_text())
+    assert named
+    for setting in named:
+        section, field = setting.split(".")
+        assert hasattr(getattr(Settings(), section), field), setting
 
 
 def test_vendored_files_are_what_the_notice_says() -> None:

@@ -39,6 +39,7 @@ def made() -> Iterator[World]:
     clickhouse.command(f"DROP DATABASE IF EXISTS {DATABASE}")
     migrate(clickhouse, DATABASE)
     clickhouse.insert(world.panes)
+    clickhouse.insert(world.traces)
     world.query = clickhouse.query
     yield world
     clickhouse.close()
@@ -82,6 +83,8 @@ async def test_a_reader_goes_from_the_drop_to_its_group(
         assert await tab.ink(".group") > 2_000
         assert await tab.page.locator(".bars .bar").count() > 10
         await tab.fits()
+        await tab.page.locator(".traces summary").first.click()
+        assert await tab.page.locator(".traces details[open] tbody tr").count() >= 5
         await chromium.picture(tab, f"group-{scheme}-{width}")
         assert tab.complaints == []
 
@@ -130,6 +133,18 @@ async def test_the_line_ends_on_the_live_number(world: World) -> None:
     for lines in answer["scores"]:
         live = _live(world, HOUR, lines["scorer"])
         assert lines["p50"][-1] == pytest.approx(live.score_p50, abs=1e-12)
+
+
+async def test_the_worst_traces_are_the_lowest_of_the_window(world: World) -> None:
+    """The traces behind a fall: lowest recall first, newest first among equals, with what was retrieved and cited."""
+    async with served(world) as address:
+        answer = await _ask(address, "traces", window="1h")
+    worst = sorted(world.traces, key=lambda row: (row.recall, -row.event_time_ns))[:20]
+    assert [trace["trace_id"] for trace in answer["traces"]] == [row.trace_id for row in worst]
+    for trace, row in zip(answer["traces"], worst, strict=True):
+        assert trace["event_ms"] == row.event_time_ns // 1_000_000
+        assert (trace["chunk_ids"], trace["cited_ranks"]) == (row.chunk_ids, row.cited_ranks)
+        assert trace["hallucinated_ids"] == row.hallucinated_ids
 
 
 def _live(world: World, window: str, scorer: str = "*") -> WindowRow:
@@ -204,7 +219,7 @@ async def test_without_traces_it_says_what_to_do(chromium: Chromium, world: Worl
         await tab.drawn("overview")
         said = await tab.page.inner_text("#status")
         assert "No traces yet" in said
-        assert "kafka.source_topics" in said
+        assert "kafka.source_topic" in said
         assert "no heartbeat yet" in said
         assert not await tab.page.locator(".overview").is_visible()
         await chromium.picture(tab, "empty")
@@ -233,6 +248,7 @@ async def test_without_clickhouse_the_live_numbers_stay(chromium: Chromium, worl
         trouble = await tab.page.inner_text(".trouble")
         assert "ClickHouse at http://127.0.0.1:8123 does not answer" in trouble
         assert str(_live(world, HOUR).n) in await tab.page.inner_text(".numbers tbody")
+        assert not await tab.page.locator(".chart").first.is_visible(), "an empty frame looks like an empty group"
         await chromium.picture(tab, "no-clickhouse")
 
 

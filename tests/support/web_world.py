@@ -15,7 +15,7 @@ from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
 from citegauge.domain.window import WindowStore, roll_up, stats, window_end_s
-from citegauge.ports import PaneRow, WindowRow
+from citegauge.ports import PaneRow, TraceRow, WindowRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,6 +94,7 @@ class World:
     as_of_ns: int
     now_ns: int
     panes: list[PaneRow]
+    traces: list[TraceRow]
     windows: list[WindowRow]
     drops: list[Mapping[str, Any]]
     query: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
@@ -152,6 +153,7 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
         as_of_ns=as_of_ns,
         now_ns=as_of_ns + 4_000_000_000,
         panes=panes,
+        traces=[_trace_row(rng, end_s, number) for number in range(60)],
         windows=rows,
         drops=[
             {
@@ -242,6 +244,38 @@ def _window_row(item: RollUp, as_of_ns: int) -> WindowRow:
         nonconformant=item.tally.nonconformant,
         recounted=item.tally.recounted,
         version=as_of_ns,
+    )
+
+
+def _trace_row(rng: random.Random, end_s: int, number: int) -> TraceRow:
+    """One of the fallen group's traces of the last hour; the later ones cite less."""
+    ids = [f"kb-{rng.randrange(16**6):06x}" for _ in range(5)]
+    cited = sorted(rng.sample(range(1, 6), k=max(0, 3 - number // 15)))
+    event_ns = (end_s - 3500 + number * 55) * 1_000_000_000
+    return TraceRow(
+        pane=event_ns // 60_000_000_000 * 60,
+        **TRAFFIC[0].group._asdict(),
+        trace_id=f"{rng.randrange(16**32):032x}",
+        version=number + 1,
+        event_time_ns=event_ns,
+        state="measured",
+        top_k=5,
+        retrieved=5,
+        cited_retrieved=len(cited),
+        recall=len(cited) / 5,
+        rank_weighted_recall=len(cited) / 5,
+        top1_score=0.8,
+        nonconformant=False,
+        unresolved=0,
+        ids_dropped=0,
+        synthetic_ids=False,
+        lag_ns=40_000_000,
+        chunk_ids=ids,
+        chunk_scores=[0.8 - 0.07 * rank for rank in range(5)],
+        cited_ids=[ids[rank - 1] for rank in cited],
+        cited_ranks=cited,
+        hallucinated_ids=["kb-invented"] if number % 20 == 0 else [],
+        source=SOURCE,
     )
 
 

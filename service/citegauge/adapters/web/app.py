@@ -52,6 +52,7 @@ def build_web_app(sources: WebSources, *, limits: WebLimits | None = None) -> we
     app.router.add_get("/api/drops", pages.drops)
     app.router.add_get("/api/series", pages.series)
     app.router.add_get("/api/distribution", pages.distribution)
+    app.router.add_get("/api/traces", pages.traces)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
@@ -97,9 +98,14 @@ class _Pages:
     async def distribution(self, request: web.Request) -> web.Response:
         asked = params.distribution_params(request.query)
         start_s, end_s = self._bounds(asked)
-        return _json(
-            await self._answers.get((asked, start_s, end_s), lambda: self._history.distribution(asked, start_s, end_s))
-        )
+        question = ("distribution", asked, start_s, end_s)
+        return _json(await self._answers.get(question, lambda: self._history.distribution(asked, start_s, end_s)))
+
+    async def traces(self, request: web.Request) -> web.Response:
+        asked = params.distribution_params(request.query)
+        start_s, end_s = self._bounds(asked)
+        question = ("traces", asked, start_s, end_s)
+        return _json(await self._answers.get(question, lambda: self._history.worst(asked, start_s, end_s)))
 
     async def metrics(self, _request: web.Request) -> web.Response:
         body, content_type = await asyncio.get_running_loop().run_in_executor(self._metrics_pool, self._sources.metrics)

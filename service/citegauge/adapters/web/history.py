@@ -36,6 +36,25 @@ GROUP BY scorer
 ORDER BY scorer
 """
 
+WORST_SQL = """
+SELECT trace_id, event_time_ns, model, retriever_version, scorer, recall, retrieved, cited_retrieved, top1_score,
+       arraySlice(chunk_ids, 1, {{chunks_max:UInt32}}) AS chunk_ids,
+       arraySlice(chunk_scores, 1, {{chunks_max:UInt32}}) AS chunk_scores,
+       arraySlice(cited_ranks, 1, {{chunks_max:UInt32}}) AS cited_ranks,
+       arraySlice(hallucinated_ids, 1, {{chunks_max:UInt32}}) AS hallucinated_ids
+FROM {database}.traces FINAL
+WHERE pane >= toDateTime({{start_s:UInt32}}, 'UTC') AND pane < toDateTime({{end_s:UInt32}}, 'UTC')
+  AND route = {{route:String}} AND top_k_bucket = {{top_k_bucket:String}} AND recall IS NOT NULL
+ORDER BY recall, event_time_ns DESC
+LIMIT {{traces_max:UInt32}}
+"""
+
+TRACES_MAX = 20
+"""Traces with the lowest recall that are shown."""
+CHUNKS_MAX = 100
+"""Chunks that are shown of one trace."""
+NS_PER_MS = 1_000_000
+
 MERGED = "*"
 RECALL_LINES: Mapping[str, str] = {"n": "n", "p25": "recall_p25", "p50": "recall_p50", "mean": "recall_mean"}
 SCORE_LINES: Mapping[str, str] = {"n": "score_n", "p25": "score_p25", "p50": "score_p50", "p75": "score_p75"}
@@ -50,6 +69,7 @@ class History:
             raise ConfigError(f"clickhouse.database must be a plain identifier, not {sources.database!r}")
         self._query = sources.query
         self._series_sql = SERIES_SQL.format(database=sources.database)
+        self._worst_sql = WORST_SQL.format(database=sources.database)
         self._distribution_sql = DISTRIBUTION_SQL.format(database=sources.database)
 
     def series(self, asked: SeriesParams) -> dict[str, Any]:
@@ -95,6 +115,22 @@ class History:
             "recall": {"n": sum(recall.values()), "values": sorted(recall.items())},
             "scores": scores,
         }
+
+    def worst(self, asked: DistributionParams, start_s: int, end_s: int) -> dict[str, Any]:
+        """The measured traces with the lowest recall in [start_s, end_s), newest first among equals."""
+        rows = self._query(
+            self._worst_sql,
+            {
+                "start_s": start_s,
+                "end_s": end_s,
+                "route": asked.route,
+                "top_k_bucket": asked.top_k_bucket,
+                "traces_max": TRACES_MAX,
+                "chunks_max": CHUNKS_MAX,
+            },
+        )
+        traces = [{**row, "event_ms": row.pop("event_time_ns") // NS_PER_MS} for row in rows]
+        return {"window": asked.window, "start_s": start_s, "end_s": end_s, "traces": traces}
 
 
 def _lines(rows: Rows, columns: Mapping[str, str], times: list[int]) -> dict[str, list[Any]]:

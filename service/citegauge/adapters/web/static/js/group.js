@@ -8,6 +8,7 @@ import { arrange, h, setText } from "./dom.js";
 import { count, NONE, percent, ratio, score, windowName, WINDOWS } from "./format.js";
 import { FEW } from "./overview.js";
 import { statesList } from "./states.js";
+import { drawTraces } from "./traces.js";
 
 const HISTORY_MS = 30_000;
 const SERIES_STEP_S = 300;
@@ -73,15 +74,18 @@ export function createGroup({ route, bucket, window }) {
     busy = true;
     try {
       const group = { route, top_k_bucket: bucket };
-      const [lines, now, usual] = await Promise.all([
+      const [lines, now, usual, traces] = await Promise.all([
         ask("api/series", { ...group, window_s: 3600, step_s: SERIES_STEP_S }),
         ask("api/distribution", { ...group, window }),
         window === USUAL ? null : ask("api/distribution", { ...group, window: USUAL }),
+        ask("api/traces", { ...group, window }),
       ]);
       series = lines;
       parts.trouble.hidden = true;
+      for (const element of parts.past) element.hidden = false;
       drawSeries();
       drawDistributions(now, usual);
+      drawTraces(parts.traces, traces);
       askedAt = performance.now();
     } catch (error) {
       parts.trouble.hidden = false;
@@ -158,9 +162,20 @@ function skeleton(route, bucket, window) {
     noScores: h("p", { class: "muted note", hidden: "" }, "No top-1 scores: the spans of this group carry none."),
     trouble: h("p", { class: "trouble", role: "alert", hidden: "" }),
     parts: h("div", { class: "scrolls" }),
+    traces: h("div", { class: "traces" }),
   };
   const choice = h("nav", { class: "choice", "aria-label": "Window of distributions and states" },
     WINDOWS.map((one) => h("a", { href: groupAddress(route, bucket, one), "aria-current": one === window ? "true" : null }, windowName(one))));
+  // What comes from ClickHouse shows once it has come: an empty frame would look like an empty group.
+  parts.past = [
+    h("div", { class: "pairs", hidden: "" },
+      panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines),
+      panel("Recall", legend(window), parts.recallShape)),
+    parts.scores,
+  ];
+  const traces = panel("Lowest recall", `${windowName(window)}, newest first among equals`, parts.traces);
+  traces.hidden = true;
+  parts.past.push(traces);
   parts.element = h("article", { class: "group" },
     h("div", { class: "title" },
       h("p", {}, h("a", { href: HOME }, "← All routes")),
@@ -169,11 +184,7 @@ function skeleton(route, bucket, window) {
       panel("Cited-chunk recall", "a proxy: the share of retrieved chunks that the answer cites",
         h("div", { class: "scrolls" }, parts.numbers), meanings()),
       panel("States", windowName(window), parts.states)),
-    parts.trouble,
-    h("div", { class: "pairs" },
-      panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines),
-      panel("Recall", legend(window), parts.recallShape)),
-    parts.scores, parts.noScores,
+    parts.trouble, parts.past[0], parts.scores, parts.noScores, traces,
     panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts));
   return parts;
 }

@@ -60,10 +60,10 @@ function head() {
   const cell = (text, attributes = {}) => h("th", { scope: "col", role: "columnheader", ...attributes }, text);
   const over = (text, columns, name) => cell(text, { scope: "colgroup", colspan: columns, class: `over ${name}` });
   return h("thead", { role: "rowgroup" },
-    h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Recall, 1 h", 1, "edge"),
+    h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Spread, 1 h", 1, "edge"),
       WINDOWS.map((window) => over(`Recall, ${windowName(window)}`, COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
       over("States, 1 h", 1, "edge")),
-    h("tr", { role: "row" }, cell("Route"), cell("top_k"), cell("spread 0 to 1", { class: "edge" }),
+    h("tr", { role: "row" }, cell("Route"), cell("top_k"), cell("0 to 1", { class: "edge" }),
       WINDOWS.flatMap(() => COLUMNS.map((name, at) => cell(name, { class: at ? "num" : "num edge" }))),
       ["p25", "p50", "p75"].map((name, at) => cell(name, { class: at ? "num" : "num edge" })), cell("scorer"),
       cell("measured", { class: "edge" })));

@@ -49,7 +49,7 @@ const staleLine = (lagMs, windows) =>
   h(
     "p",
     { class: "stale" },
-    `As of ${clock(windows.as_of_ms)} UTC, ${span(lagMs)} behind: the worker lags or its topic has stopped. See `,
+    `As of ${clock(windows.as_of_ms)} UTC, ${span(lagMs)} behind: the worker is behind its topic or stands still. See `,
     h("a", { href: "readyz" }, "/readyz"),
     ".",
   );
@@ -69,9 +69,9 @@ async function emptyState() {
     h(
       "ol",
       { class: "steps" },
-      h("li", {}, "Point ", h("code", {}, "kafka.source_topics"), " at the topic that carries your RAG spans."),
-      h("li", {}, "Run ", h("code", {}, "citegauge doctor"), " on that topic: it says which fields are missing."),
-      h("li", {}, "Old traces are read only from ", h("code", {}, "start_from"), " on; windows look back 24 h at most."),
+      h("li", {}, "Point ", h("code", {}, "kafka.source_topic"), " at the topic that carries your RAG spans."),
+      h("li", {}, "Run ", h("code", {}, "citegauge doctor"), " on a sample of it: it says which fields are missing."),
+      h("li", {}, "Old traces are read only from ", h("code", {}, "kafka.start_from"), " on; windows look back 24 h at most."),
     ),
     ...(ready.ok ? [] : [h("p", { class: "muted" }, "/readyz says: ", ready.lines.join(" · ") || "nothing")]),
   ];
