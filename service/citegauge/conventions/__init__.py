@@ -2,8 +2,9 @@
 
 The way through this package:
 
-    envelope   bytes → `RawSpan`     otlp (protobuf, JSON), lines (flat JSON)
-    convention `RawSpan` → `Facts`   native, langfuse, openinference, otel_genai: the first that claims a span reads it
+    envelope   bytes → `RawSpan`     otlp, jaeger, zipkin; lines and the shapes of flat JSON: flat, langfuse_json
+    convention `RawSpan` → `Facts`   one file each, see `CONVENTIONS`: the first that claims a span reads it;
+                                     before them the user's own (mapping)
     route      attributes → route    routes
     fast       the clean native event without these steps
     finish     → `domain.span.Span`  base
@@ -18,11 +19,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-from citegauge.conventions import langfuse, lines, native, openinference, otel_genai, otlp
+from citegauge.conventions import (
+    datadog,
+    haystack,
+    jaeger,
+    langfuse,
+    langsmith,
+    langwatch,
+    lines,
+    mlflow,
+    native,
+    openinference,
+    openlit,
+    openllmetry,
+    otel_genai,
+    otlp,
+    span_kind,
+    trulens,
+    vector_db,
+    vercel,
+    zipkin,
+)
 from citegauge.conventions.base import Convention, Envelope, Facts, Opened, RawSpan, SpanFault, finished
 from citegauge.conventions.fast import fast_native
+from citegauge.conventions.mapping import CompiledMapping, SpanMapping
 from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS, RouteReader
 from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError
@@ -46,6 +69,8 @@ class DecodePolicy:
 
     route_keys: tuple[str, ...] = DEFAULT_ROUTE_KEYS
     """Where the route stands, most specific first: `name`, `name#json_field` or `resource:name`."""
+    mappings: tuple[SpanMapping, ...] = ()
+    """The user's own kinds of span; the first that claims a span reads it, before any convention."""
 
 
 # The order is the precedence of a span that several claim: what says its kind most exactly comes first.
@@ -53,19 +78,31 @@ CONVENTIONS: tuple[Convention, ...] = (
     native.CONVENTION,
     langfuse.CONVENTION,
     openinference.CONVENTION,
+    mlflow.CONVENTION,
+    langsmith.CONVENTION,
+    datadog.CONVENTION,
+    trulens.CONVENTION,
+    langwatch.CONVENTION,
+    haystack.CONVENTION,
+    span_kind.CONVENTION,
+    vercel.CONVENTION,
+    openlit.CONVENTION,
+    openllmetry.CONVENTION,
     otel_genai.CONVENTION,
+    vector_db.CONVENTION,
 )
 
 
-def sniffed_spans(record: bytes) -> Opened:
+def sniffed_spans(record: bytes, mappings: tuple[CompiledMapping, ...] = ()) -> Opened:
     """Spans of a record in whichever envelope it turns out to be. Raises `DeadLetterError`."""
-    first = record[:1]
-    if first in (b"{", b"["):
-        return lines.spans(record)
+    if record[:1] in (b"{", b"["):
+        return lines.spans(record, mappings)
+    if record[:2] == b"\x0a\x10" and record[18:20] == b"\x12\x08":  # ids of 16 and 8 bytes: Jaeger's span
+        return jaeger.proto_spans(record)
     # A protobuf record starts with a line feed (field 1), which may also stand before JSON.
     if record.lstrip()[:1] in (b"{", b"["):
         try:
-            return lines.spans(record)
+            return lines.spans(record, mappings)
         except DeadLetterError:
             pass
     return otlp.proto_spans(record)
@@ -73,6 +110,9 @@ def sniffed_spans(record: bytes) -> Opened:
 
 ENVELOPES: tuple[Envelope, ...] = (
     Envelope("jsonl", lines.spans),
+    Envelope("jaeger_proto", jaeger.proto_spans),
+    Envelope("jaeger_json", jaeger.json_spans),
+    Envelope("zipkin_json", zipkin.spans),
     Envelope("otlp_proto", otlp.proto_spans),
     Envelope("otlp_json", otlp.json_spans),
     Envelope("auto", sniffed_spans),
@@ -92,8 +132,12 @@ def opener(encoding: str) -> Callable[[bytes], Opened]:
     raise ValueError(f"unknown encoding {encoding!r}: one of {', '.join(envelope.name for envelope in ENVELOPES)}")
 
 
-def convention_of(raw: RawSpan) -> Convention | None:
-    """The first convention that claims a span; None: a span of kind OTHER."""
+def convention_of(raw: RawSpan, mappings: tuple[CompiledMapping, ...] = ()) -> Convention | None:
+    """The first mapping or convention that claims a span; None: a span of kind OTHER."""
+    if native.KIND_KEY not in raw.attributes:  # what states its kind in our own words needs no mapping
+        for mapping in mappings:
+            if mapping.claims(raw):
+                return mapping.convention
     for convention in CONVENTIONS:
         if convention.claims(raw):
             return convention
@@ -103,11 +147,16 @@ def convention_of(raw: RawSpan) -> Convention | None:
 def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
     """A function from one record to its spans, in order, unreadable ones as `SpanFault`.
 
-    It raises `DeadLetterError` and nothing else, and only when nothing in the record can be read.
+    It raises `DeadLetterError` and nothing else, and only when nothing in the record can be read. `decoder` itself
+    raises ValueError for an unknown encoding or a policy that contradicts itself.
     """
     opened = opener(encoding)
     routes = RouteReader(policy.route_keys)
-    fast = fast_native(routes) if encoding in ("jsonl", "auto") else None
+    mappings = tuple(CompiledMapping(mapping) for mapping in policy.mappings)
+    is_json_lines = encoding in ("jsonl", "auto")
+    if is_json_lines and mappings:
+        opened = partial(opened, mappings=mappings)  # type: ignore[call-arg]  # these two take them
+    fast = fast_native(routes) if is_json_lines else None
 
     def decode(record: bytes) -> list[Span | SpanFault]:
         if not record:
@@ -119,7 +168,7 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
             if isinstance(raw, SpanFault):
                 found.append(raw)
                 continue
-            convention = convention_of(raw)
+            convention = convention_of(raw, mappings)
             facts = convention.normalise(raw) if convention is not None else Facts()
             route, rank = routes.read(raw.attributes, raw.resource)
             found.append(finished(raw, facts, route, rank))

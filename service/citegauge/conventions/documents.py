@@ -175,6 +175,11 @@ def _chunk_id(document: Document, metadata: Mapping[str, Any], facts: Facts) -> 
     return None
 
 
+def document_id(document: Document, facts: Facts) -> str | None:
+    """The chunk id of one document by the chain of `read_documents`; None where it has none."""
+    return _chunk_id(document, _metadata(document), facts)
+
+
 def _id_in(source: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((found for key in keys if (found := chunk_id(source.get(key))) is not None), None)
 

@@ -1,95 +1,85 @@
-"""The JSON envelope: one object per record or line, or a list of them. Not OTLP JSON (`otlp`).
+"""The JSON envelope: one object per record or line, a list, or several lines. Not the shapes of the objects (`flat`).
 
 Clean native events do not come here (`fast`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from citegauge.conventions import identity, native, otlp
+from citegauge.conventions import flat, jaeger, otlp, zipkin
 from citegauge.conventions.base import FaultError, Opened, RawSpan, SpanFault
+from citegauge.conventions.mapping import CompiledMapping
 from citegauge.conventions.values import loads
 from citegauge.errors import DeadLetterError
-
-
-def spans(record: bytes) -> Opened:
-    """Spans of a JSON record in any flat form. Raises `DeadLetterError` when nothing in it can be read."""
-    try:
-        found = loads(record)
-    except ValueError as exc:
-        return _lines(record, exc)
-    if isinstance(found, list):
-        return _list(found)
-    try:
-        return list(_opened(found))
-    except FaultError as fault:
-        raise DeadLetterError(fault.reason, fault.detail) from None
-
-
-def _lines(record: bytes, reason: ValueError) -> list[RawSpan | SpanFault]:
-    """Several JSON lines in one record, as some shippers send them; one line that is not JSON is a fault of its own."""
-    lines = [line for line in record.split(b"\n") if line.strip()]
-    if len(lines) < 2 or not lines[0].rstrip().endswith(b"}"):
-        raise DeadLetterError("not_json", str(reason)[:120]) from reason
-    items: list[Any] = []
-    for line in lines:
-        try:
-            items.append(loads(line))
-        except ValueError:
-            items.append(_NOT_JSON)
-    if all(item is _NOT_JSON for item in items):
-        raise DeadLetterError("not_json", str(reason)[:120]) from reason
-    return _list(items)
-
 
 _NOT_JSON = object()
 
 
-def _list(items: list[Any]) -> list[RawSpan | SpanFault]:
-    opened: list[RawSpan | SpanFault] = []
+def spans(record: bytes, mappings: tuple[CompiledMapping, ...] = ()) -> Opened:
+    """Spans of a JSON record in any known shape. Raises `DeadLetterError` when nothing in it can be read."""
+    try:
+        found = loads(record)
+    except ValueError as exc:
+        return _numbered(_list(_lines(record, exc), mappings))
+    if isinstance(found, list):
+        return _numbered(_list(found, mappings))
+    try:
+        return _numbered(_opened(found, mappings))
+    except FaultError as fault:
+        raise DeadLetterError(fault.reason, fault.detail) from None
+
+
+def _numbered(opened: Iterable[RawSpan | SpanFault]) -> list[RawSpan | SpanFault]:
+    """The same, faults numbered by their position in the record."""
+    return [replace(span, index=at) if isinstance(span, SpanFault) else span for at, span in enumerate(opened)]
+
+
+def _lines(record: bytes, reason: ValueError) -> list[Any]:
+    """The objects of several JSON lines in one record, as some shippers send them."""
+    lines = [line for line in record.split(b"\n") if line.strip()]
+    items: list[Any] = []
+    # A pretty-printed object that is broken is not a list of broken lines.
+    if len(lines) > 1 and lines[0].rstrip().endswith(b"}"):
+        for line in lines:
+            try:
+                items.append(loads(line))
+            except ValueError:
+                items.append(_NOT_JSON)
+    if all(item is _NOT_JSON for item in items):
+        raise DeadLetterError("not_json", str(reason)[:120]) from reason
+    return items
+
+
+def _list(items: list[Any], mappings: tuple[CompiledMapping, ...]) -> Iterator[RawSpan | SpanFault]:
     for item in items:
         if item is _NOT_JSON:
-            opened.append(SpanFault(index=len(opened), reason="not_json", detail=""))
+            yield SpanFault(index=0, reason="not_json", detail="")
             continue
         try:
-            for span in _opened(item):
-                if isinstance(span, SpanFault):
-                    span = replace(span, index=len(opened))  # noqa: PLW2901  # counted over the whole record
-                opened.append(span)
+            yield from _opened(item, mappings)
         except (FaultError, DeadLetterError) as fault:
-            opened.append(SpanFault(index=len(opened), reason=fault.reason, detail=fault.detail))
-    return opened
+            yield SpanFault(index=0, reason=fault.reason, detail=fault.detail)
 
 
-def _opened(found: Any) -> Iterator[RawSpan | SpanFault]:
-    """The spans of one parsed object. Raises `FaultError` or `DeadLetterError` when it is none of the known forms."""
+def _opened(found: Any, mappings: tuple[CompiledMapping, ...]) -> Iterator[RawSpan | SpanFault]:
+    """The spans of one parsed object. Raises `FaultError` or `DeadLetterError` when it is none of the known shapes."""
+    if not isinstance(found, dict):
+        raise FaultError("not_an_object", found)
+    if not flat.is_native(found):
+        for mapping in mappings:
+            if mapping.claims_record(found):
+                yield mapping.open_record(found)
+                return
     if otlp.is_document(found):
         yield from otlp.document_spans(found)
-    elif isinstance(found, dict):
-        yield event_span(found)
+    elif jaeger.is_document(found):
+        yield from jaeger.document_spans(found)
     else:
-        raise FaultError("not_an_object", found)
-
-
-def event_span(found: Mapping[str, Any]) -> RawSpan:
-    """A native event, or any flat JSON span with these names, as a raw span. Raises `FaultError`."""
-    attributes = found.get("attributes")
-    if not isinstance(attributes, dict):
-        attributes = {}
-    kind = found.get("kind")
-    if isinstance(kind, str) and kind.lower() in native.KINDS and native.KIND_KEY not in attributes:
-        attributes = {**attributes, native.KIND_KEY: kind}
-    name, resource = found.get("name"), found.get("resource")
-    return RawSpan(
-        trace_id=identity.trace_id(found.get("trace_id")),
-        span_id=identity.span_id(found.get("span_id")),
-        parent_id=identity.parent_id(found.get("parent_span_id", found.get("parent_id"))),
-        name=name if isinstance(name, str) else "",
-        start_ns=identity.time_ns(found.get("start_time_unix_nano")),
-        end_ns=identity.time_ns(found.get("end_time_unix_nano")),
-        attributes=attributes,
-        resource=resource if isinstance(resource, dict) else {},
-    )
+        for form in flat.FORMS:
+            if form.claims(found):
+                yield from form.spans(found)
+                return
+        yield zipkin.span(found) if zipkin.is_span(found) else flat.event_span(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from citegauge.conventions.answers import explicit, read_answer
@@ -17,7 +17,7 @@ from citegauge.conventions.base import (
     Facts,
     RawSpan,
 )
-from citegauge.conventions.values import count, dumps, embedded, id_list, score, text
+from citegauge.conventions.values import chunk_id, count, dumps, embedded, id_list, score, text
 
 KIND_KEY = "citegauge.kind"
 """Says the kind of a span in so many words."""
@@ -128,7 +128,7 @@ def normalise(raw: RawSpan) -> Facts:
 def common(facts: Facts, attributes: Mapping[str, Any]) -> None:
     """What every convention accepts beside its own names: final context, version, scorer, model."""
     if facts.kind in (RETRIEVAL, RERANK):
-        facts.retriever_version = first_text(attributes, VERSION_KEYS)
+        facts.retriever_version = facts.retriever_version or first_text(attributes, VERSION_KEYS)
         facts.scorer = first_text(attributes, SCORER_KEYS) or facts.scorer
     elif facts.kind == GENERATION:
         facts.model = facts.model or first_text(attributes, MODEL_KEYS)
@@ -174,11 +174,15 @@ def _scores(facts: Facts, recorded: object, values: object) -> None:
         # Which score belongs to which id is unknown, also of the first one.
         facts.flags |= MALFORMED
         return
+    align_scores(facts, recorded, values)
+
+
+def align_scores(facts: Facts, recorded: object, values: Sequence[object]) -> None:
+    """Set the scores of ids as recorded: those of dropped ids are dropped too, but the first one counts anyway."""
     found = [score(value, facts) for value in values]
     facts.first_score = found[0] if found else None
     if isinstance(recorded, list | tuple) and facts.ids:
-        probe = Facts()
-        kept = [value for item, value in zip(recorded, found, strict=True) if id_list([item], probe)]
+        kept = [value for item, value in zip(recorded, found, strict=True) if chunk_id(item) is not None]
         facts.scores = kept if any(value is not None for value in kept) else None
 
 
