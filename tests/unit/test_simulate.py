@@ -176,14 +176,15 @@ def test_scenario_holds_for_its_time_and_the_last_one_wins() -> None:
         end_ns=START_NS + 4 * MINUTE_NS,
         traces_per_minute=600.0,
         scenarios=(
-            ScenarioSpec(kind="empty-retrieval", route="docs", from_ns=minutes[1], to_ns=minutes[3]),
+            ScenarioSpec(kind="empty-retrieval", route="docs", from_ns=minutes[1], to_ns=minutes[2]),
+            ScenarioSpec(kind="empty-retrieval", route="search"),
             ScenarioSpec(kind="healthy", route="*", from_ns=minutes[2], to_ns=minutes[3]),
         ),
     )
     retrievals = [span for span in generate(spec) if span.kind == "retrieval"]
     empty = {(span.route, (span.start_ns - START_NS) // MINUTE_NS) for span in retrievals if not span.retrieved}
     full = {(span.route, (span.start_ns - START_NS) // MINUTE_NS) for span in retrievals if span.retrieved}
-    assert empty == {("docs", 1)}
+    assert empty == {("docs", 1), ("search", 0), ("search", 1), ("search", 3)}
     assert full == {(route, minute) for route in ("support", "search", "docs") for minute in range(4)} - empty
 
 

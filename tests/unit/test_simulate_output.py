@@ -141,12 +141,14 @@ def test_otlp_batches_are_bounded() -> None:
 
 
 def test_keyed_otlp_records_hold_one_trace_each() -> None:
-    """A keyed OTLP record holds spans of the trace in its key alone; all records together hold every span."""
+    """A keyed OTLP record holds spans of the trace in its key alone, all due by then; together they hold every span."""
     made = list(records(SPEC, "otlp_proto"))
+    first_due_ns = {(span.trace_id, span.span_id): span.emit_ns for span in reversed(list(generate(SPEC)))}
     for record in made:
         keys = span_keys([record.value])
         assert {trace_id.hex().encode() for trace_id, _ in keys} == {record.key}
         assert len(keys) == record.spans
+        assert all(first_due_ns[key] <= record.emit_ns for key in keys)
     assert span_keys(record.value for record in made) == EXPECTED_KEYS
     assert [record.emit_ns for record in made] == sorted(record.emit_ns for record in made)
 
