@@ -57,6 +57,7 @@ __all__ = [
     "DecodePolicy",
     "Decoder",
     "SpanFault",
+    "SpanMapping",
     "convention_of",
     "decoder",
     "opener",

@@ -40,6 +40,26 @@ def read_answer(facts: Facts, texts: Iterable[object], raw: object = None) -> No
     _set(facts, answer.citations)
 
 
+_PROVIDER_KEYS = (
+    "retrievedReferences",
+    "document_ids",
+    "sources",
+    "document_index",
+    "search_result_index",
+    "cited_text",
+)
+
+
+def is_answer(value: object) -> bool:
+    """True for the JSON answer that a prompt asked for: an object with `citations` that no provider's API made."""
+    if not isinstance(value, dict) or "citations" not in value:
+        return False
+    stated = value["citations"]
+    return not isinstance(stated, list) or not any(
+        isinstance(item, dict) and any(key in item for key in _PROVIDER_KEYS) for item in stated
+    )
+
+
 def explicit(facts: Facts, value: object) -> bool:
     """Set the citations from a list of ids on the span itself; False where there is none."""
     if value is None:

@@ -75,8 +75,9 @@ def _unwrapped(item: object) -> Document | None:
     for key in ("document", "node", "chunk"):
         inner = item.get(key)
         if isinstance(inner, dict):
-            return {**item, **inner}
-    return item
+            item = {**item, **inner}
+            break
+    return {key.removeprefix("document."): value for key, value in item.items() if isinstance(key, str)}
 
 
 def merged(flat: list[Document], other: list[Document] | None) -> list[Document]:
@@ -137,12 +138,12 @@ def _score(document: Document, metadata: Mapping[str, Any], facts: Facts) -> flo
     return None
 
 
-_DOCUMENT_ID_KEYS = ("id", "document.id", "chunk_id", "chunkId", "node_id", "id_", "_id")
+_DOCUMENT_ID_KEYS = ("id", "chunk_id", "chunkId", "node_id", "id_", "_id")
 _METADATA_ID_KEYS = ("chunk_id", "chunkId", "node_id", "segment_id")
 _METADATA_LATE_ID_KEYS = ("_id", "pk", "x-amz-bedrock-kb-chunk-id", "id")
 _FILE_KEYS = ("source", "doc_uri", "url", "uri", "filepath", "file_path", "file_name", "filename", "title")
 _PLACE_KEYS = ("page", "page_label", "page_number", "chunk", "chunk_index", "start_index")
-_CONTENT_KEYS = ("content", "page_content", "text", "document.content", "chunk_text", "snippet")
+_CONTENT_KEYS = ("content", "page_content", "text", "chunk_text", "snippet")
 
 
 def _chunk_id(document: Document, metadata: Mapping[str, Any], facts: Facts) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from citegauge.conventions.answers import read_answer, texts_in
+from citegauge.conventions.answers import is_answer, read_answer, texts_in
 from citegauge.conventions.base import GENERATION, OTHER, RERANK, RETRIEVAL, Convention, Facts, RawSpan
 from citegauge.conventions.documents import documents_in, read_documents
 from citegauge.conventions.native import TOP_K_KEYS, common, first
 from citegauge.conventions.openinference import input_top_k
-from citegauge.conventions.values import count, embedded, unquoted
+from citegauge.conventions.values import count, dumps, embedded, unquoted
 
 TYPE_KEY = "langfuse.observation.type"
 _KINDS = {"retriever": RETRIEVAL, "reranker": RERANK, "rerank": RERANK, "generation": GENERATION}
@@ -42,8 +42,8 @@ def read_output(facts: Facts, output: object) -> None:
     response = embedded(output, facts)
     if response is None:
         texts = [output] if isinstance(output, str) else []  # broken JSON is an answer from which nothing can be read
-    elif isinstance(response, dict) and "citations" in response and isinstance(output, str):
-        texts = [output]
+    elif is_answer(response):
+        texts = [dumps(response)]
     else:
         texts = texts_in(response)
     read_answer(facts, texts, response)

@@ -44,9 +44,11 @@ def _unwrapped(value: object, facts: Facts) -> object:
 
 
 def _with_id(document: Document) -> Mapping[str, Any]:
+    own, whole = chunk_id(document.get("chunk_id")), chunk_id(document.get("document_id"))
+    if own is not None and whole is not None and own.isdigit():
+        own = f"{whole}#{own}"  # it counts within the document
     # Where there is no chunk id, the document id is one that LangWatch made from the content.
-    own = chunk_id(document.get("chunk_id")) or chunk_id(document.get("document_id"))
-    return document if own is None else {**document, "id": own}
+    return document if own is None and whole is None else {**document, "id": own or whole}
 
 
 CONVENTION = Convention("langwatch", claims, normalise)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from citegauge.conventions import identity, native
-from citegauge.conventions.answers import explicit, read_answer, texts_in
+from citegauge.conventions.answers import explicit, is_answer, read_answer, texts_in
 from citegauge.conventions.base import (
     DISTANCE,
     GENERATION,
@@ -159,8 +159,7 @@ class CompiledMapping:
             facts.model = text(self._at("model", attributes))
             if not explicit(facts, self._at("cited_ids", attributes)):
                 output = embedded(self._at("output", attributes), facts)
-                is_answer = isinstance(output, dict) and "citations" in output
-                read_answer(facts, [dumps(output)] if is_answer else texts_in(output), output)
+                read_answer(facts, [dumps(output)] if is_answer(output) else texts_in(output), output)
         else:
             return facts
         native.common(facts, attributes)

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from citegauge.conventions.answers import read_answer, texts_in
-from citegauge.conventions.base import GENERATION, OTHER, RERANK, RETRIEVAL, Convention, Facts, RawSpan
+from citegauge.conventions.answers import is_answer, read_answer, texts_in
+from citegauge.conventions.base import (
+    GENERATION,
+    OTHER,
+    RERANK,
+    RETRIEVAL,
+    RETRIEVED_IS_CITED,
+    Convention,
+    Facts,
+    RawSpan,
+)
 from citegauge.conventions.documents import Document, documents_in, flat_documents, merged, read_documents
 from citegauge.conventions.native import TOP_K_KEYS, common, first
 from citegauge.conventions.values import count, embedded, text
@@ -29,6 +38,8 @@ def normalise(raw: RawSpan) -> Facts:
     facts = Facts(kind=_KINDS.get(kind.upper(), OTHER) if isinstance(kind, str) else OTHER)
     if facts.kind == RETRIEVAL:
         read_retriever(facts, attributes)
+        if _is_retrieve_and_generate(raw):
+            _retrieve_and_generate(facts, attributes)
     elif facts.kind == RERANK:
         read_reranker(facts, attributes)
     elif facts.kind == GENERATION:
@@ -39,6 +50,23 @@ def normalise(raw: RawSpan) -> Facts:
         read_generation(facts, attributes, messages)
     common(facts, attributes)
     return facts
+
+
+def _is_retrieve_and_generate(raw: RawSpan) -> bool:
+    output = raw.attributes.get("output.value")
+    return "retrieve_and_generate" in raw.name.lower() or (
+        isinstance(output, str) and '"retrievedReferences"' in output
+    )
+
+
+def _retrieve_and_generate(facts: Facts, attributes: Mapping[str, Any]) -> None:
+    """Bedrock answers and retrieves in one call, and records only what the answer cites."""
+    facts.kind = GENERATION
+    facts.flags |= RETRIEVED_IS_CITED
+    facts.final_ids, facts.ids, facts.scores, facts.first_score = facts.ids, None, None, None
+    facts.top_k, facts.scorer = 0, ""
+    response = embedded(attributes.get("output.value"), Facts())
+    read_answer(facts, texts_in(response), response)
 
 
 def read_retriever(facts: Facts, attributes: Mapping[str, Any]) -> None:
@@ -115,7 +143,7 @@ def read_generation(facts: Facts, attributes: Mapping[str, Any], messages: list[
     ]
     if not texts and isinstance(output, str) and not _has_tool_calls(attributes):
         response = embedded(output, facts)
-        texts = [output] if isinstance(response, dict) and "citations" in response else texts_in(response)
+        texts = [output] if is_answer(response) else texts_in(response)
         if not texts and response is None:
             texts = [output]  # broken JSON: captured, but no citation can be read from it
     read_answer(facts, texts, output)

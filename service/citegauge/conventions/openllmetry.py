@@ -15,7 +15,7 @@ from citegauge.conventions.values import count, embedded
 KIND_KEY = "traceloop.span.kind"
 REQUEST_KEY = "llm.request.type"
 _REQUESTS = {"chat": GENERATION, "completion": GENERATION, "rerank": RERANK}
-_RETRIEVE_TASK = re.compile(r"(?:^|[._ ])_?retrieve(?:r)?(?:\.|$).*\.task$|retriever\.task$", re.IGNORECASE)
+_RETRIEVE_TASK = re.compile(r"retriever?\.task\Z", re.IGNORECASE)
 _OUTPUT_KEYS = ("traceloop.entity.output", "gen_ai.task.output")
 
 

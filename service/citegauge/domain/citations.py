@@ -187,7 +187,7 @@ _BRACKETS = re.compile(rf"\[([^\[\]\n]{{1,{MARKER_LENGTH_MAX}}})\]|【([^【】\
 _CITE_TAG = re.compile(r"<cite\s+(?:id|ref|source)\s*=\s*[\"']([^\"'<>\n]{1,300})[\"']", re.IGNORECASE)
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TILDE_FENCE = re.compile(r"^~~~.*?(?:^~~~|\Z)", re.DOTALL | re.MULTILINE)
-_INLINE_CODE = re.compile(r"(`{1,2})(?!`)[^`\n]{1,2000}\1")
+_INLINE_CODE = re.compile(r"``[^\n]{1,500}?``|`[^`\n]{1,500}`")
 _POSITION = re.compile(
     r"(?:\^|(?:source|sources|doc|document|passage|context|ref|reference|citation|cite|chunk)[ :#]+|ID:|#)?(\d{1,4})",
     re.IGNORECASE,

@@ -1,0 +1,90 @@
+"""Every golden case of DECODE is claimed by its convention and gives the spans that stand beside it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from citegauge.conventions import CONVENTIONS, ENVELOPES, DecodePolicy, convention_of, decoder, opener
+from citegauge.conventions.base import RawSpan
+from citegauge.conventions.flat import FORMS
+from citegauge.conventions.jaeger import SpanMessage
+from support.golden import DECODE, Case, cases, outcome
+
+CASES = cases()
+# Cases in which the other spans of a trace, or the point itself, need a second convention.
+MIXED = {"explicit_ids_beside_openinference"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.convention}/{case.name}")
+def test_a_record_gives_the_spans_beside_it(case: Case) -> None:
+    """A published shape keeps its meaning."""
+    assert outcome(case) == json.loads(case.expected.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.convention}/{case.name}")
+def test_a_case_is_claimed_by_exactly_its_convention(case: Case) -> None:
+    """The folder names the convention that reads every span of the case; `envelopes` is about something else."""
+    raws = [raw for raw in opener(case.encoding)(case.record.read_bytes()) if isinstance(raw, RawSpan)]
+    assert raws
+    claimed = {convention.name for raw in raws if (convention := convention_of(raw)) is not None}
+    assert len(claimed) >= 1
+    if case.convention != "envelopes" and case.name not in MIXED:
+        assert claimed == {case.convention}
+
+
+def test_every_convention_and_envelope_has_a_case() -> None:
+    """A line in the table without a golden case is a promise that nobody keeps."""
+    assert {convention.name for convention in CONVENTIONS} <= {case.convention for case in CASES}
+    tested = {case.encoding for case in CASES} | {"auto", "otlp_proto", "jaeger_proto"}
+    assert {envelope.name for envelope in ENVELOPES} == tested
+
+
+def test_every_expectation_has_its_record() -> None:
+    """A renamed record does not leave an expectation behind."""
+    expected = {case.expected for case in CASES}
+    assert set(DECODE.glob("*/*.spans.json")) == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.convention}/{case.name}")
+def test_sniffing_finds_the_same(case: Case) -> None:
+    """`auto` means the encoding that the record has."""
+    record = case.record.read_bytes()
+    assert decoder("auto", DecodePolicy())(record) == decoder(case.encoding, DecodePolicy())(record)
+
+
+def test_a_flat_record_is_claimed_by_one_form() -> None:
+    """The order of the forms decides nothing for the published shapes."""
+    for case in CASES:
+        found = json.loads(case.record.read_bytes())
+        if case.encoding == "jsonl" and isinstance(found, dict):
+            assert len([form.name for form in FORMS if form.claims(found)]) == 1, case.name
+
+
+def test_jaeger_protobuf_and_json_give_equal_spans() -> None:
+    """The two forms of one Jaeger span agree, and the protobuf one is recognised among OTLP."""
+    record = (DECODE / "envelopes" / "jaeger_protobuf_as_json.jaeger_json.json").read_bytes()
+    span = SpanMessage(
+        trace_id=bytes.fromhex("4bf92f3577b34da6a3ce929d0e0e4736"),
+        span_id=bytes.fromhex("00f067aa0ba902b7"),
+        operation_name="retrieve",
+        references=[
+            {
+                "trace_id": bytes.fromhex("4bf92f3577b34da6a3ce929d0e0e4736"),
+                "span_id": bytes.fromhex("53995c3f42cd8ad8"),
+            }
+        ],
+        start_time={"seconds": 1764460800},
+        duration={"nanos": 41_000_000},
+        tags=[
+            {"key": "openinference.span.kind", "v_str": "RETRIEVER"},
+            {"key": "retrieval.documents.0.document.id", "v_str": "a"},
+            {"key": "retrieval.documents.0.document.score", "v_type": 3, "v_float64": 0.5},
+            {"key": "retrieval.top_k", "v_type": 2, "v_int64": 1},
+        ],
+        process={"service_name": "rag-api"},
+    )
+    expected = decoder("jaeger_json", DecodePolicy())(record)
+    assert decoder("jaeger_proto", DecodePolicy())(span.SerializeToString()) == expected
+    assert decoder("auto", DecodePolicy())(span.SerializeToString()) == expected
