@@ -146,6 +146,13 @@ async def test_more_rows_than_the_bound_are_cut_and_said_so(world: World) -> Non
         assert 0 < len(answer["groups"]) < 6
 
 
+async def test_a_large_answer_travels_compressed(client: TestClient[Any, Any]) -> None:
+    """The overview repeats itself every 5 s on every open page, also over a thin line."""
+    response = await client.get("/api/windows", headers={"Accept-Encoding": "gzip"})
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert len((await response.json())["groups"]) == 6
+
+
 async def test_drops_carry_only_known_fields(client: TestClient[Any, Any], world: World) -> None:
     """What the detector adds for itself does not leak into the page's interface."""
     world.drops = [{**world.drops[0], "internal": object()}]

@@ -184,8 +184,9 @@ function skeleton(route, bucket, window) {
       panel("Cited-chunk recall", "a proxy: the share of retrieved chunks that the answer cites",
         h("div", { class: "scrolls" }, parts.numbers), meanings()),
       panel("States", windowName(window), parts.states)),
-    parts.trouble, parts.past[0], parts.scores, parts.noScores, traces,
-    panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts));
+    parts.trouble, parts.past[0],
+    panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts),
+    parts.scores, parts.noScores, traces);
   return parts;
 }
 
