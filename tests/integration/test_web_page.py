@@ -168,6 +168,21 @@ async def test_the_table_shows_the_numbers(chromium: Chromium, world: World) -> 
         assert "never retrieved" in " ".join((await tab.page.inner_text("footer")).split())
 
 
+async def test_a_trace_shows_which_chunks_are_cited(chromium: Chromium, world: World) -> None:
+    """Behind a trace stand its chunks in rank order, the cited ones marked at their ranks, invented citations last."""
+    worst = sorted(world.traces, key=lambda row: (row.recall, -row.event_time_ns))[:20]
+    row = next(row for row in worst if row.cited_ranks)
+    async with served(world) as address, chromium.tab(address + GROUP) as tab:
+        await tab.drawn("group")
+        trace = tab.page.locator(f"details[data-trace='{row.trace_id}']")
+        await trace.locator("summary").click()
+        shown = [line.split("\t") for line in await trace.locator("tbody tr").all_inner_texts()]
+        wanted = [[str(rank), name] for rank, name in enumerate(row.chunk_ids, start=1)]
+        assert [line[:2] for line in shown[:5]] == wanted
+        assert [rank for rank, line in enumerate(shown[:5], start=1) if line[3] == "cited"] == row.cited_ranks
+        assert tab.complaints == []
+
+
 async def test_it_refreshes_by_itself_and_keeps_the_focus(chromium: Chromium, world: World) -> None:
     """Every 5 s new numbers appear, and whoever is on a row by keyboard stays there."""
     async with served(world) as address, chromium.tab(address) as tab:
