@@ -7,7 +7,7 @@ take_flush(...)   everything to publish since the last flush, and the commit tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
@@ -94,6 +94,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     record_bytes_max: int = 4 * 1024 * 1024
     dead_letter_payload: bool = False
+
+
+class _Key(TypedDict):
+    """What pane rows and tombstones are keyed by."""
+
+    pane: int
+    route: str
+    top_k_bucket: str
+    model: str
+    retriever_version: str
+    scorer: str
+    source: str
 
 
 class PartitionPipeline:
@@ -325,7 +337,7 @@ class PartitionPipeline:
             hallucinated_ids=result.hallucinated,
         )
 
-    def _key(self, group: Group, pane: int) -> dict[str, object]:
+    def _key(self, group: Group, pane: int) -> _Key:
         return {
             "pane": self._pane_s(pane),
             "route": group.route,

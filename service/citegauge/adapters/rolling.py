@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import faust
 import msgspec
@@ -196,7 +196,7 @@ class RollTier:
                 return row.source, row.pane
         except (msgspec.MsgspecError, KeyError) as exc:
             self.unreadable += 1
-            logger.error("a message of the panes topic is not ours and is left out: %s", exc)
+            logger.warning("a message of the panes topic is not ours and is left out: %s", exc)
         return "", -1
 
     @staticmethod
@@ -225,8 +225,7 @@ class RollTier:
         for owned in list(self._owned.values()):
             if owned.restored.is_set():
                 owned.store.advance(end_s)
-                for item in owned.store.group_windows():
-                    groups.append(item)
+                groups.extend(owned.store.group_windows())
                 await asyncio.sleep(0)
         roll_ups = tuple(roll_up(groups))
         rows = tuple(window_row(item, as_of_ns) for item in (*roll_ups, *groups))
@@ -288,16 +287,14 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
         async for event in stream.noack().events():
             await tier.take(event)
 
-    @app.on_partitions_assigned.connect
-    async def assigned(_: faust.App, assigned: Any, **__: Any) -> None:
+    async def on_assigned(_: Any, assigned: Any, **__: Any) -> None:
         tier.assign({tp.partition for tp in assigned if tp.topic == settings.panes_topic})
 
-    @app.timer(interval=interval_s)
+    @app.timer(interval=interval_s)  # type: ignore[untyped-decorator]  # Faust's own
     async def publish() -> None:
         await tier.publish()
 
-    # Faust registers receivers by weak reference.
-    app.citegauge_receivers = (roll, assigned, publish)
+    cast("Any", app.on_partitions_assigned).connect(on_assigned, weak=False)
     return app
 
 

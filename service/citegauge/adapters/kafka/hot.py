@@ -1,8 +1,7 @@
 """The hot tier's loop: getmany → pipeline → publish → commit, for every assigned partition.
 
-Order of one flush, as the design fixes it: panes to Kafka at once, rows to ClickHouse in parallel; once both and the dead
-letters are acknowledged, the closed markers; then the commit. Flushes finish in order. The loop never waits for them
-unless ClickHouse's backlog is full: then it pauses fetching, and goes on calling getmany so that it stays in the group.
+The loop never waits for what it sent on its way (`outlet.py`) unless ClickHouse's backlog is full: then it pauses
+fetching, and goes on calling getmany so that it stays in the group.
 """
 
 from __future__ import annotations
@@ -10,29 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
-    CommitFailedError,
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
 )
-from aiokafka.structs import OffsetAndMetadata
 
 from citegauge.adapters.kafka.clients import read_commit, timely
+from citegauge.adapters.kafka.outlet import Outlet, Owned
 from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.totals import HotCounters, HotTotals, pipeline_totals
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.domain.progress import Clock, Commit
 from citegauge.errors import FatalError, RetryableError
 from citegauge.pipeline import Decoder, Flush, Limits, PartitionPipeline, Record, Source
-from citegauge.ports import ClosedMarker, HeartbeatMessage, Row
 from citegauge.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -40,7 +38,6 @@ logger = logging.getLogger(__name__)
 POLL_MS = 200
 YIELD_EVERY_RECORDS = 200
 """Records read between two turns of the event loop: about 4 ms of work."""
-COMMIT_TIMEOUT_S = 15.0
 LOOKUP_TIMEOUT_S = 30.0
 FLUSHES_MAX = 2_000
 """Unfinished flushes, beside the bound on their rows."""
@@ -51,26 +48,13 @@ class Positions(NamedTuple):
 
     position: int
     committed: int
+    published: int
+    """Position of the last confirmed commit: everything before it is out."""
     end: int
     """End of the log as far as known; -1 before the first fetch."""
     watermark_ns: int
     replaying: bool
     commit_age_ns: int
-
-
-class _Owned:
-    """One assigned partition."""
-
-    def __init__(self, partition: TopicPartition, pipeline: PartitionPipeline, committed: int) -> None:
-        self.partition = partition
-        self.pipeline = pipeline
-        self.committed = committed
-        self.committed_at_ns = time.monotonic_ns()
-        self.last_commit: Commit | None = None
-        self.marked_through = -1
-        self.caught_up = False
-        self.revoked = False
-        self.warned_create_time = False
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -104,16 +88,15 @@ class HotTier:
         self._decoder = decoder
         self._consumer = consumer
         self._admin = admin
-        self._publisher = publisher
+        self._outlet = Outlet(consumer, publisher, writer)
         self._writer = writer
         self._wall_ns = wall_ns
-        self._owned: dict[TopicPartition, _Owned] = {}
-        self._flushes: deque[asyncio.Task[None]] = deque()
+        self._owned: dict[TopicPartition, Owned] = {}
         self._stopping = asyncio.Event()
         self._handing_over: asyncio.Event | None = None
         self._paused = False
         self.assignment_changed = False
-        self.counters = HotCounters()
+        self._retired = HotTotals()
         self.turned_ns = time.monotonic_ns()
         """Monotonic time of the loop's last turn, for the watchdog."""
 
@@ -144,9 +127,9 @@ class HotTier:
         finally:
             if self._handing_over is not None:
                 self._handing_over.set()
-            for task in (*self._flushes, writing):
-                task.cancel()
-            await asyncio.gather(*self._flushes, writing, return_exceptions=True)
+            await self._outlet.close()
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
     def stop(self) -> None:
         """Ask the loop to finish what it has read, commit and return."""
@@ -169,6 +152,7 @@ class HotTier:
             partition: Positions(
                 position=owned.pipeline.progress.position,
                 committed=owned.committed,
+                published=owned.published,
                 end=self._end(partition),
                 watermark_ns=owned.pipeline.join.watermark_ns,
                 replaying=owned.pipeline.replaying,
@@ -180,6 +164,24 @@ class HotTier:
     def pipelines(self) -> Iterable[PartitionPipeline]:
         """The pipelines of the owned partitions, for metrics."""
         return [owned.pipeline for owned in self._owned.values()]
+
+    def totals(self) -> HotTotals:
+        """Totals since start, over partitions that were given away too."""
+        totals = HotTotals()
+        totals.add(self._retired)
+        for owned in self._owned.values():
+            totals.add(pipeline_totals(owned.pipeline))
+        return totals
+
+    @property
+    def counters(self) -> HotCounters:
+        """Totals of what was published, since start."""
+        return self._outlet.counters
+
+    @property
+    def excused(self) -> bool:
+        """Whether commits wait for ClickHouse, which is no fault of ours."""
+        return self._writer.failing or self._paused
 
     @property
     def paused(self) -> bool:
@@ -201,7 +203,7 @@ class HotTier:
         assigned = self._consumer.assignment()
         for partition in list(self._owned):
             if partition not in assigned:
-                self._owned.pop(partition).revoked = True
+                self._retire(self._owned.pop(partition))
         for partition in sorted(assigned - self._owned.keys()):
             start = await timely(self._start_of(partition), LOOKUP_TIMEOUT_S, f"the start of {partition}")
             try:
@@ -218,7 +220,7 @@ class HotTier:
                 start,
                 Limits(record_bytes_max=join.record_bytes_max, dead_letter_payload=join.dead_letter_payload),
             )
-            self._owned[partition] = _Owned(partition, pipeline, start.offset)
+            self._owned[partition] = Owned(partition, pipeline, start.offset)
             logger.info(
                 "reading %s from offset %d (%d records again in silence)",
                 source.name,
@@ -279,7 +281,7 @@ class HotTier:
             if partition not in batches:
                 await self._look_idle(partition, owned)
 
-    async def _feed(self, owned: _Owned, records: list[ConsumerRecord]) -> None:
+    async def _feed(self, owned: Owned, records: list[ConsumerRecord]) -> None:
         owned.caught_up = False
         pipeline = owned.pipeline
         if records and records[0].timestamp_type == 0 and not owned.warned_create_time:
@@ -304,7 +306,7 @@ class HotTier:
                 "check kafka.encoding"
             )
 
-    async def _look_idle(self, partition: TopicPartition, owned: _Owned) -> None:
+    async def _look_idle(self, partition: TopicPartition, owned: Owned) -> None:
         try:
             position = await self._consumer.position(partition)
         except (IllegalStateError, KafkaError):
@@ -321,7 +323,7 @@ class HotTier:
 
     def _keep_pressure(self) -> None:
         bound = self._settings.clickhouse.buffer_rows_max
-        full = self._writer.backlog_rows + self._pending() > bound or len(self._flushes) > FLUSHES_MAX
+        full = self._writer.backlog_rows + self._pending() > bound or len(self._outlet) > FLUSHES_MAX
         assigned = self._consumer.assignment()
         if full and assigned:
             if not self._paused:
@@ -340,121 +342,37 @@ class HotTier:
 
     def _flush(self) -> None:
         """Take what changed and send it on its way, behind the flushes before it."""
-        taken: list[tuple[_Owned, Flush]] = []
+        taken: list[tuple[Owned, Flush]] = []
         for owned in self._owned.values():
             if not owned.pipeline.replaying:
                 idle_wall_ns = self._wall_ns() if owned.caught_up else None
                 taken.append((owned, owned.pipeline.take_flush(idle_wall_ns=idle_wall_ns)))
         if not taken:
             return
-        self.counters.count(flush for _, flush in taken)
-        before = self._flushes[-1] if self._flushes else None
-        self._flushes.append(asyncio.create_task(self._publish(taken, before), name="flush"))
-
-    async def _publish(self, taken: list[tuple[_Owned, Flush]], before: asyncio.Task[None] | None) -> None:
-        flushes = [flush for _, flush in taken]
-        rows: list[Row] = []
-        for flush in flushes:
-            rows += [*flush.tombstones, *flush.traces, *flush.late, *flush.panes]
-        stored = self._writer.submit(rows)
-        beats = [
-            HeartbeatMessage(
-                _name(flush),
-                flush.closed_through,
-                flush.watermark_ns,
-                owned.caught_up,
-            )
-            for owned, flush in taken
-        ]
-        await self._publisher.panes(row for flush in flushes for row in flush.panes)
-        await self._publisher.heartbeats(beats)
-        await self._publisher.dead_letters(letter for flush in flushes for letter in flush.dead)
-        await stored
-        if before is not None:
-            await asyncio.shield(before)
-        await self._mark_closed(taken)
-        await self._commit(taken)
-
-    async def _mark_closed(self, taken: list[tuple[_Owned, Flush]]) -> None:
-        news = [(owned, flush) for owned, flush in taken if flush.closed_through > owned.marked_through]
-        await self._publisher.closed(ClosedMarker(_name(flush), flush.closed_through) for _, flush in news)
-        for owned, flush in news:
-            owned.marked_through = flush.closed_through
-
-    async def _commit(self, taken: list[tuple[_Owned, Flush]]) -> None:
-        offsets = {
-            owned.partition: OffsetAndMetadata(flush.commit.offset, flush.commit.to_metadata())
-            for owned, flush in taken
-            if not owned.revoked and flush.commit != owned.last_commit
-        }
-        if offsets:
-            try:
-                await timely(self._consumer.commit(offsets), COMMIT_TIMEOUT_S, "a commit")
-            except (CommitFailedError, IllegalStateError):
-                self.counters.commits_lost += 1  # the partitions have a new owner, which reads a little more again
-                return
-            except (KafkaError, RetryableError) as exc:
-                self.counters.commits_failed += 1
-                logger.warning("a commit failed, the next one will cover it: %r", exc)
-                return
-        for owned, flush in taken:
-            owned.last_commit = flush.commit
-            owned.committed = flush.commit.offset
-            owned.committed_at_ns = time.monotonic_ns()
+        self._outlet.send(taken)
 
     async def _drain(self) -> None:
         """Publish and commit what was read, within the time allowed, then forget the partitions."""
         self._flush()
-        if self._flushes:
-            _, late = await asyncio.wait(self._flushes, timeout=self._settings.kafka.drain_timeout_s)
-            for task in late:
-                task.cancel()
-            if late:
-                logger.warning("%d flushes did not finish in time; what they held is read again", len(late))
+        await self._outlet.drain(self._settings.kafka.drain_timeout_s)
         for owned in self._owned.values():
-            owned.revoked = True
+            self._retire(owned)
         self._owned.clear()
+
+    def _retire(self, owned: Owned) -> None:
+        owned.revoked = True
+        self._retired.add(pipeline_totals(owned.pipeline))
 
     def _check_tasks(self, writing: asyncio.Task[None]) -> None:
         """Raise what a background task raised; nothing ends in silence."""
-        while self._flushes and self._flushes[0].done():
-            self._flushes.popleft().result()
+        self._outlet.check()
         if writing.done():
             writing.result()
             raise FatalError("the ClickHouse writer ended by itself")
 
 
-class HotCounters:
-    """Totals of what was published, since start."""
-
-    def __init__(self) -> None:
-        self.pane_rows = 0
-        self.trace_rows = 0
-        self.tombstones = 0
-        self.dead_letters: dict[str, int] = {}
-        self.commits_lost = 0
-        self.commits_failed = 0
-        self.forced_panes = 0
-
-    def count(self, flushes: Iterable[Flush]) -> None:
-        """Add what these flushes hold."""
-        for flush in flushes:
-            self.pane_rows += len(flush.panes)
-            self.trace_rows += len(flush.traces)
-            self.tombstones += len(flush.tombstones)
-            self.forced_panes += sum(row.forced for row in flush.panes)
-            for letter in flush.dead:
-                self.dead_letters[letter.reason] = self.dead_letters.get(letter.reason, 0) + 1
-
-
-def _name(flush: Flush) -> str:
-    return f"{flush.topic}/{flush.partition}"
-
-
 def rebuild_ms(text: str) -> int:
     """Unix milliseconds of an RFC 3339 time. Raises `FatalError` when it is neither a time nor an offset."""
-    from datetime import UTC, datetime
-
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as exc:

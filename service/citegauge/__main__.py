@@ -1,0 +1,5 @@
+"""`python -m citegauge`."""
+
+from citegauge.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""/metrics: a collector that reads live state when it is asked, so that the series of a lost group disappear.
+
+Knows the table of metrics and nothing of where the values come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from citegauge.metrics import BY_NAME, METRICS, Sample
+
+
+class LiveCollector(Collector):
+    """Turns samples into metric families, in the order of the table."""
+
+    def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family that has a sample. KeyError for a name that is not in the table: a defect."""
+        families = {
+            metric.name: (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(
+                metric.name, metric.help, labels=metric.labels
+            )
+            for metric in METRICS
+        }
+        seen: set[str] = set()
+        for sample in self._samples():
+            assert len(sample.labels) == len(BY_NAME[sample.name].labels), sample.name
+            families[sample.name].add_metric(sample.labels, sample.value)
+            seen.add(sample.name)
+        return (family for name, family in families.items() if name in seen)
+
+
+class Exporter:
+    """Renders the exposition text."""
+
+    def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(LiveCollector(samples))
+
+    def render(self) -> tuple[bytes, str]:
+        """Text and content type. Takes about 0.1 ms a series, so call it in a thread."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST

@@ -1,0 +1,365 @@
+"""The composition root: the one file that knows every concrete class and ties them into a running worker.
+
+Both tiers run under Faust's worker: it installs the signal handlers, supervises the services below and stops them in
+order. The services are thin shells; what they run stands in the adapters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import faust
+import mode
+from aiohttp import web
+
+from citegauge.adapters import clickhouse, migrations
+from citegauge.adapters.embedded import EmbeddedBroker
+from citegauge.adapters.kafka import clients
+from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.writer import RowWriter
+from citegauge.adapters.prometheus import Exporter
+from citegauge.adapters.rolling import RollTier, View, build_app
+from citegauge.adapters.web import Health, WebSources, build_web_app
+from citegauge.conventions import DecodePolicy, decoder
+from citegauge.domain.drop import Drop, drops
+from citegauge.errors import FatalError
+from citegauge.metrics import Sample
+from citegauge.pipeline import Decoder
+from citegauge.ports import WindowRow
+from citegauge.settings import Settings
+from citegauge.tools import simulate_output
+from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
+from citegauge.tools.samples import hot_samples, roll_samples, stalled, writer_samples
+from citegauge.tools.simulate_output import Encoding, WallClock
+from citegauge.tools.simulate_spec import TrafficSpec
+
+logger = logging.getLogger(__name__)
+
+Role = Literal["all", "join", "roll"]
+THREADS_MAX = 8
+"""Blocking calls at the same time: two writers, the page's queries, rendering, restoring."""
+
+
+def open_clickhouse(settings: Settings) -> clickhouse.ClickHouse:
+    """The ClickHouse of the settings: a server, or `chdb:` for the engine in this process. Raises `ConfigError`."""
+    target = settings.clickhouse
+    if target.url.startswith("chdb:"):
+        path = urlsplit(target.url).path
+        embedded = clickhouse.EmbeddedTarget(path=Path(path) if path else None)
+        return clickhouse.connect(embedded, target.database)
+    server = clickhouse.HttpTarget(
+        url=target.url,
+        user=target.user,
+        password=target.password,
+        verify=target.verify,
+        ca_file=Path(target.ca_cert) if target.ca_cert else None,
+    )
+    return clickhouse.connect(server, target.database)
+
+
+def build_decoder(settings: Settings) -> Decoder:
+    """The decoder of the source topic."""
+    keys = settings.score.route_keys
+    policy = DecodePolicy(route_keys=keys) if keys else DecodePolicy()
+    return decoder(settings.kafka.encoding, policy)
+
+
+def migrate(database: clickhouse.ClickHouse, settings: Settings) -> list[str]:
+    """Apply `sql/`; the names of what was applied. Blocking."""
+    return migrations.migrate(database, settings.clickhouse.database)
+
+
+def run_worker(settings: Settings, role: Role = "all") -> None:
+    """Run until a signal; returns after a clean stop. Raises what made it crash."""
+    worker = Worker(settings, role)
+    with _event_loop(worker) as loop:
+        loop.run_until_complete(worker.prepare())
+        worker.supervisor(loop=loop).execute_from_commandline()
+
+
+@contextmanager
+def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop whose threads have ended before the database is closed: the embedded engine must not go under a query."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="blocking")
+    loop.set_default_executor(threads)
+    try:
+        yield loop
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+        worker.database.close()
+
+
+async def produce(
+    settings: Settings,
+    spec: TrafficSpec,
+    *,
+    encoding: Encoding = "native",
+    realtime: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Send simulated traffic to the source topic, which is created when it is missing; returns the number of spans."""
+    admin = await clients.admin(settings.kafka)
+    try:
+        await clients.ensure_topics(admin, settings.kafka, clients.topics(settings.kafka)[:1])
+    finally:
+        await admin.close()
+    producer = clients.producer(settings.kafka)
+    await producer.start()
+    try:
+        return await simulate_output.produce(
+            spec,
+            producer,
+            settings.kafka.source_topic,
+            realtime=realtime,
+            clock=WallClock(now_ns=time.time_ns),
+            encoding=encoding,
+            on_progress=on_progress,
+        )
+    finally:
+        await producer.stop()
+
+
+def run_demo(options: DemoOptions) -> None:
+    """Broker, ClickHouse, traffic, worker and page in one place, until Ctrl-C or (smoke) the check is done."""
+    broker = EmbeddedBroker()
+    asyncio.run(broker.start())
+    settings = demo_settings(options, broker.bootstrap_servers)
+    worker = Worker(settings)
+    screen = DemoService(
+        options,
+        settings,
+        view=lambda: worker.roll.view if worker.roll is not None else View(),
+        drops=worker.drops,
+        web_port=lambda: worker.web_port,
+        broker=broker,
+    )
+    try:
+        with _event_loop(worker) as loop:
+            loop.run_until_complete(worker.prepare())
+            worker.supervisor(screen, loop=loop).execute_from_commandline()
+    finally:
+        asyncio.run(broker.stop())
+    if screen.failure:
+        raise FatalError(screen.failure)
+
+
+class Worker:
+    """Both tiers, or one of them, with their clients and their endpoints."""
+
+    def __init__(self, settings: Settings, role: Role = "all", database: clickhouse.ClickHouse | None = None) -> None:
+        """`database`: an engine that is open already (the demo's), else the one of the settings."""
+        self.settings = settings
+        self.role = role
+        self.database = database or open_clickhouse(settings)
+        self.hot: HotTier | None = None
+        self.publisher: Publisher | None = None
+        self.hot_writer = RowWriter(self.database, settings.clickhouse)
+        self.roll_writer = RowWriter(self.database, settings.clickhouse)
+        self.roll: RollTier | None = None
+        if role != "join":
+            self.roll = RollTier(
+                self.database,
+                self._store_windows,
+                database=settings.clickhouse.database,
+                partitions=settings.kafka.panes_partitions,
+                interval_s=settings.publish.interval_s,
+            )
+        self.web_port = 0
+        self._exporter = Exporter(self.samples)
+
+    # -- running --------------------------------------------------------------------------------------------------------
+
+    def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
+        """Faust's worker around everything; `execute_from_commandline` runs it until a signal or a crash."""
+        services = [WebService(self), *extra]
+        if self.role != "roll":
+            services.append(HotService(self))
+        options: dict[str, Any] = {"override_logging": False, "redirect_stdouts": False, "quiet": True, "loop": loop}
+        if self.roll is None:
+            return mode.Worker(*services, **options)
+        services.append(WindowsWriterService(self))
+        app = build_app(self.roll, self.settings.kafka, self.settings.publish.interval_s, _credentials(self.settings))
+        return faust.Worker(app, *services, **options)
+
+    async def prepare(self) -> None:
+        """Migrations and topics, before anything reads. Raises `FatalError` or `RetryableError`."""
+        if self.settings.clickhouse.migrate_on_start:
+            applied = await asyncio.to_thread(migrate, self.database, self.settings)
+            if applied:
+                logger.info("applied %s", ", ".join(applied))
+        admin = await clients.admin(self.settings.kafka)
+        try:
+            await clients.ensure_topics(admin, self.settings.kafka, clients.topics(self.settings.kafka))
+        finally:
+            await admin.close()
+
+    # -- what the endpoints show --------------------------------------------------------------------------------------
+
+    def web_sources(self) -> WebSources:
+        """The page's and the endpoints' sources."""
+        return WebSources(
+            windows=self.windows,
+            drops=lambda: [drop.as_dict() for drop in self.drops()],
+            query=self.database.query,
+            database=self.settings.clickhouse.database,
+            metrics=self._exporter.render,
+            healthy=self.healthy,
+            ready=self.ready,
+        )
+
+    def windows(self) -> Sequence[WindowRow]:
+        """The live windows."""
+        return self.roll.view.rows if self.roll is not None else ()
+
+    def drops(self) -> list[Drop]:
+        """What dropped, worst first."""
+        return drops(self.roll.view.roll_ups) if self.roll is not None else []
+
+    def samples(self) -> Iterator[Sample]:
+        """Everything that `/metrics` shows."""
+        writers: list[tuple[str, RowWriter]] = []
+        if self.roll is not None:
+            yield from roll_samples(self.roll, self.settings.web.series_max)
+            writers.append(("roll", self.roll_writer))
+        if self.hot is not None and self.publisher is not None:
+            yield from hot_samples(self.hot, self.publisher)
+            writers.append(("join", self.hot_writer))
+        yield from writer_samples(writers)
+
+    def healthy(self) -> Health:
+        """Progress, not mere liveness."""
+        lines = stalled(self.hot, self.roll, self.settings.web.stall_s)
+        return Health(ok=not lines, lines=tuple(lines) or ("making progress",))
+
+    def ready(self) -> Health:
+        """Whether the windows are to be believed: restored, and nothing is being re-read in silence."""
+        lines = []
+        if self.roll is not None and not self.roll.ready:
+            lines.append("the windows are not restored from ClickHouse yet")
+        if self.hot is not None:
+            lines += [
+                f"{at.topic}/{at.partition} is re-reading its hold-back"
+                for at, standing in self.hot.positions().items()
+                if standing.replaying
+            ]
+        return Health(ok=not lines, lines=tuple(lines) or ("windows are live",))
+
+    def _store_windows(self, rows: list[WindowRow]) -> None:
+        if self.roll_writer.backlog_rows + len(rows) > self.settings.clickhouse.buffer_rows_max:
+            logger.warning("ClickHouse is behind: %d rows of the windows table are left out", len(rows))
+            return
+        # Nobody waits for it: the windows can be computed again from panes.
+        self.roll_writer.submit(rows).add_done_callback(lambda done: done.exception())
+
+
+class HotService(mode.Service):
+    """The hot tier with its clients. Stopping it drains: what was read is published and committed."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._ended = asyncio.Event()
+
+    async def on_start(self) -> None:
+        """Connect, then read in the background."""
+        worker, kafka = self._worker, self._worker.settings.kafka
+        self._admin = await clients.admin(kafka)
+        self._producer, self._consumer = clients.producer(kafka), clients.consumer(kafka)
+        await self._producer.start()
+        await self._consumer.start()
+        worker.publisher = Publisher(self._producer, kafka)
+        worker.hot = HotTier(
+            worker.settings,
+            build_decoder(worker.settings),
+            self._consumer,
+            self._admin,
+            worker.publisher,
+            worker.hot_writer,
+        )
+        self.add_future(self._run(worker.hot))
+
+    async def _run(self, hot: HotTier) -> None:
+        try:
+            await hot.run()
+        finally:
+            self._ended.set()
+        if not self.should_stop:
+            raise FatalError("the reading loop ended by itself")
+
+    async def on_stop(self) -> None:
+        """Drain within the time allowed, then leave the group."""
+        hot = self._worker.hot
+        if hot is None:
+            return
+        hot.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), self._worker.settings.kafka.drain_timeout_s + 5)
+        await self._consumer.stop()
+        await self._producer.stop()
+        await self._admin.close()
+
+
+class WindowsWriterService(mode.Service):
+    """The cold tier's buffer in front of ClickHouse."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    async def on_start(self) -> None:
+        """Insert in the background."""
+        self.add_future(self._worker.roll_writer.run())
+
+
+class WebService(mode.Service):
+    """Page, /metrics, /healthz, /readyz."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._runner: web.AppRunner | None = None
+
+    async def on_start(self) -> None:
+        """Listen. Raises `FatalError` naming the settings when the port is taken."""
+        settings = self._worker.settings.web
+        self._runner = web.AppRunner(build_web_app(self._worker.web_sources()), access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, settings.host, settings.port).start()
+        except OSError as exc:
+            raise FatalError(
+                f"cannot listen on {settings.host}:{settings.port} (web.host, web.port): {exc.strerror}"
+            ) from exc
+        self._worker.web_port = self._runner.addresses[0][1]
+        logger.info("page, /metrics, /healthz and /readyz at http://%s:%d/", settings.host, self._worker.web_port)
+
+    async def on_stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def _credentials(settings: Settings) -> Any:
+    """Faust's form of the TLS and SASL settings; None for plain text."""
+    kafka = settings.kafka
+    arguments = clients.security(kafka)
+    context = arguments.get("ssl_context")
+    if kafka.security_protocol.startswith("SASL"):
+        return faust.SASLCredentials(
+            username=kafka.sasl_username,
+            password=kafka.sasl_password.get_secret_value(),
+            mechanism=kafka.sasl_mechanism,
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context) if context is not None else None

@@ -1,0 +1,224 @@
+"""Commands; nothing else. Each reads its arguments, calls what the composition root or a tool offers, and prints.
+
+Exit status 0 on success, 2 on bad usage or configuration, 1 otherwise; errors are one line that says what to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from citegauge import bootstrap
+from citegauge.errors import CitegaugeError, ConfigError
+from citegauge.settings import load
+from citegauge.tools import replay as replaying
+from citegauge.tools.demo import DemoOptions
+from citegauge.tools.simulate_command import TrafficArguments, traffic_spec, write
+from citegauge.tools.simulate_output import Encoding
+from citegauge.tools.simulate_spec import SCENARIO_KINDS
+from citegauge.tools.tables import trace_table, window_table
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="CITEGAUGE_CONFIG", help="Settings in TOML."
+)
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(package_name="citegauge")
+@click.option("-v", "--verbose", is_flag=True, help="Log what the libraries do, too.")
+def cli(verbose: bool) -> None:
+    """How much of what your retriever returns do the answers cite? Measured on production traces, without labels."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("citegauge").setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+@cli.command(short_help="The worker: Kafka in, ClickHouse and /metrics out.")
+@config_option
+@click.option(
+    "--role",
+    type=click.Choice(["all", "join", "roll"]),
+    default="all",
+    show_default=True,
+    help="join: the hot tier only. roll: the windows only.",
+)
+@click.option(
+    "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise kafka.epoch too."
+)
+def run(config: Path | None, role: bootstrap.Role, rebuild_from: str | None) -> None:
+    """Run the worker against real Kafka and ClickHouse."""
+    settings = load(config, **({"kafka": {"rebuild_from": rebuild_from}} if rebuild_from else {}))
+    bootstrap.run_worker(settings, role)
+
+
+@cli.command(short_help="The same core over files: no broker, no database.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@config_option
+@click.option(
+    "--encoding", type=click.Choice(["auto", "otlp_proto", "otlp_json", "jsonl"]), default="auto", show_default=True
+)
+@click.option("--traces", is_flag=True, help="One row per trace instead of the windows.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
+@click.option("--live-rules", is_flag=True, help="Apply watermark and lateness in file order, as on a topic.")
+def replay(
+    files: tuple[str, ...], config: Path | None, encoding: str, traces: bool, as_json: bool, live_rules: bool
+) -> None:
+    """Measure FILES (`-`: standard input) as one complete log; the order of files and lines does not matter."""
+    settings = load(config, kafka={"encoding": encoding})
+    with _progress(files) as advance:
+        found = replaying.replay(
+            ((path, replaying.records_of(path, encoding == "jsonl")) for path in files),
+            bootstrap.build_decoder(settings),
+            settings.join_policy(),
+            settings.score_policy(),
+            now_ns=time.time_ns(),
+            live_rules=live_rules,
+            on_progress=advance,
+        )
+    for bad in found.unreadable:
+        where = f"{bad.path}, record {bad.record}" + (f", span {bad.index}" if bad.index >= 0 else "")
+        click.echo(f"unreadable: {where}: {bad.reason}{': ' if bad.detail else ''}{bad.detail}", err=True)
+    if as_json:
+        rows = (
+            [replaying.trace_json(result, found.late_by_trace.get(result.trace_id, 0)) for result in found.results]
+            if traces
+            else [replaying.window_json(item) for item in found.windows]
+        )
+        for row in rows:
+            click.echo(msgspec.json.encode(row).decode())
+    else:
+        Console().print(trace_table(found) if traces else window_table(found.windows))
+    if not found.results:
+        click.echo(
+            f"no trace with a retrieval or a generation among {found.spans} spans: see --encoding, and the README's list of "
+            "conventions",
+            err=True,
+        )
+
+
+@cli.command(short_help="A seeded traffic generator: to a topic or a file.")
+@config_option
+@click.option("--to", default="-", show_default=True, metavar="kafka|FILE|-", help="kafka: the settings' source topic.")
+@click.option("--encoding", type=click.Choice(["native", "otlp_proto"]), default="native", show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed, the same bytes.")
+@click.option(
+    "--start",
+    metavar="TIME|DURATION",
+    help="RFC 3339, or counted from now (-24h).  [default: now, or for a file 2026-01-01]",
+)
+@click.option("--duration", help="How long.  [default: for good, or for a file 1h]")
+@click.option("--traces", type=click.IntRange(1), help="Stop after so many traces.")
+@click.option("--rate", type=float, default=26.0, show_default=True, help="Traces per minute.")
+@click.option("--route", "routes", multiple=True, metavar="NAME[:TOP_K[:SHARE[:SCORE]]]", help="Repeatable.")
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="KIND:ROUTE[:FROM[:TO]]",
+    help=f"Repeatable; times count from the end, as in off-topic:support:-40m. Kinds: {', '.join(SCENARIO_KINDS)}.",
+)
+@click.option("--disorder", default="5s", show_default=True, help="Records come out of order by up to this.")
+@click.option("--duplicates", type=float, default=0.0, show_default=True, help="Share of spans sent twice.")
+@click.option("--late", type=float, default=0.0, show_default=True, help="Share of spans held back for 10 minutes.")
+@click.option("--missing", type=float, default=0.0, show_default=True, help="Share of traces without one half.")
+@click.option("--realtime", is_flag=True, help="With --to kafka: what lies in the future waits for its time.")
+def simulate(config: Path | None, to: str, encoding: Encoding, realtime: bool, **arguments: Any) -> None:
+    """Make whole RAG traces, in order, out of order, twice, late or by halves, healthy or not."""
+    settings = load(config)
+    spec = traffic_spec(TrafficArguments(**arguments), now_ns=time.time_ns(), to_topic=to == "kafka")
+    if to != "kafka":
+        write(spec, encoding, to)
+        return
+    endless = spec.end_ns is None and spec.traces_max is None
+    with _counter() as count:
+        asyncio.run(
+            bootstrap.produce(settings, spec, encoding=encoding, realtime=realtime or endless, on_progress=count)
+        )
+
+
+@cli.command(short_help="Everything here and now: broker, ClickHouse, traffic, page.")
+@click.option("--hours", type=click.IntRange(1, 48), default=24, show_default=True, help="Simulated history.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="Page and /metrics.")
+@click.option("--clickhouse-port", type=click.IntRange(0, 65535), default=8124, show_default=True)
+@click.option("--smoke", is_flag=True, help="Check the outcome, then stop: 0 when all agrees.")
+def demo(hours: int, seed: int, port: int, clickhouse_port: int, smoke: bool) -> None:
+    """Back-fill a simulated day in which one route degrades 40 minutes before its end, then go on live."""
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        logging.getLogger("citegauge").setLevel(logging.ERROR)  # the screen says what there is to say
+    bootstrap.run_demo(DemoOptions(hours=hours, seed=seed, port=port, clickhouse_port=clickhouse_port, smoke=smoke))
+
+
+@cli.command(short_help="Apply sql/ to ClickHouse.")
+@config_option
+def migrate(config: Path | None) -> None:
+    """Create or update the tables and views; harmless when repeated."""
+    settings = load(config)
+    database = bootstrap.open_clickhouse(settings)
+    try:
+        applied = bootstrap.migrate(database, settings)
+    finally:
+        database.close()
+    click.echo("\n".join(f"applied {name}" for name in applied) or "nothing to do: the schema is up to date")
+
+
+@contextmanager
+def _counter() -> Iterator[Callable[[int, int], None]]:
+    """A line on standard error that counts spans, when it is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda spans, emit_ns: None
+        return
+    columns = (TextColumn("sent"), TextColumn("{task.completed} spans, up to {task.fields[at]}"))
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("sent", total=None, at="…")
+        yield lambda spans, emit_ns: progress.update(task, completed=spans, at=replaying.rfc3339(emit_ns)[:19])
+
+
+@contextmanager
+def _progress(files: tuple[str, ...]) -> Iterator[Callable[[int], None] | None]:
+    """A bar over the files' bytes, when standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    total = sum(Path(path).stat().st_size for path in files if path != "-" and Path(path).exists())
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=total or None)
+        yield lambda n: progress.advance(task, n)
+
+
+def main() -> None:
+    """Entry point: turns errors into one line and an exit status."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as exc:
+        sys.exit(exc.exit_code)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(130)
+    except ConfigError as exc:
+        click.echo(f"citegauge: {exc}", err=True)
+        sys.exit(2)
+    except CitegaugeError as exc:
+        click.echo(f"citegauge: {exc}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(1)
+    except asyncio.CancelledError:
+        sys.exit(1)

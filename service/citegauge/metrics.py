@@ -1,0 +1,137 @@
+"""The table of metrics: every name that `/metrics` can show. Data only; values come from the adapters.
+
+The README's table is generated from it, and the exporter refuses a sample whose name or labels do not stand here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Metric(NamedTuple):
+    """One metric."""
+
+    name: str
+    type: Literal["gauge", "counter"]
+    unit: str
+    """Base unit, in words for the README; Prometheus reads it from the name."""
+    labels: tuple[str, ...]
+    help: str
+
+
+_WINDOW = ("route", "top_k_bucket", "window")
+_PARTITION = ("topic", "partition")
+
+METRICS: tuple[Metric, ...] = (
+    # -- quality: one series per roll-up, from the live windows
+    Metric(
+        "citegauge_cited_chunk_recall_ratio",
+        "gauge",
+        "ratio",
+        (*_WINDOW, "stat"),
+        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75 or mean. A proxy, not labelled recall.",
+    ),
+    Metric(
+        "citegauge_rank_weighted_recall_ratio",
+        "gauge",
+        "ratio",
+        (*_WINDOW, "stat"),
+        "Cited-chunk recall with each chunk weighted by 1/rank; stat is mean.",
+    ),
+    Metric(
+        "citegauge_cited_any_ratio",
+        "gauge",
+        "ratio",
+        _WINDOW,
+        "Share of measured answers with at least one valid citation.",
+    ),
+    Metric(
+        "citegauge_top1_score",
+        "gauge",
+        "score",
+        (*_WINDOW, "scorer", "stat"),
+        "Score of the first retrieved chunk, per scorer; stat is p25, p50 or p75.",
+    ),
+    Metric(
+        "citegauge_top1_score_samples",
+        "gauge",
+        "traces",
+        (*_WINDOW, "scorer"),
+        "Traces with a top-1 score in the window.",
+    ),
+    Metric(
+        "citegauge_window_traces",
+        "gauge",
+        "traces",
+        (*_WINDOW, "state"),
+        "Traces in the window by result state; only state measured enters a ratio.",
+    ),
+    Metric(
+        "citegauge_window_citations",
+        "gauge",
+        "citations",
+        (*_WINDOW, "outcome"),
+        "Citations in the window: valid, hallucinated (never retrieved) or unresolved (out of range or malformed).",
+    ),
+    Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
+    Metric(
+        "citegauge_as_of_timestamp_seconds",
+        "gauge",
+        "seconds",
+        (),
+        "Time up to which the windows speak.",
+    ),
+    Metric(
+        "citegauge_as_of_caught_up",
+        "gauge",
+        "bool",
+        (),
+        "1 while the windows follow the wall clock, 0 while they wait for a reader that lags.",
+    ),
+    # -- traffic
+    Metric("citegauge_records_total", "counter", "records", (), "Records read, without those re-read in silence."),
+    Metric("citegauge_spans_total", "counter", "spans", ("kind",), "Spans joined, by kind."),
+    Metric("citegauge_spans_duplicate_total", "counter", "spans", (), "Spans that were known already."),
+    Metric("citegauge_spans_late_total", "counter", "spans", (), "Spans that came after their minute had closed."),
+    Metric("citegauge_spans_bad_time_total", "counter", "spans", (), "Spans with an impossible end time."),
+    Metric("citegauge_traces_closed_total", "counter", "traces", ("state",), "Traces in closed minutes, by state."),
+    Metric("citegauge_traces_recounted_total", "counter", "traces", (), "Traces counted in a second minute."),
+    Metric("citegauge_dead_letters_total", "counter", "records", ("reason",), "Records or spans that cannot be read."),
+    Metric("citegauge_panes_forced_total", "counter", "panes", (), "Panes closed early because of join.traces_max."),
+    # -- the worker
+    Metric("citegauge_position_lag_records", "gauge", "records", _PARTITION, "Records not read yet."),
+    Metric(
+        "citegauge_commit_lag_records",
+        "gauge",
+        "records",
+        _PARTITION,
+        "Records behind the read position that a restart would read again; open minutes hold it back, so it is not lag.",
+    ),
+    Metric("citegauge_commit_age_seconds", "gauge", "seconds", _PARTITION, "Time since the last confirmed commit."),
+    Metric("citegauge_watermark_timestamp_seconds", "gauge", "seconds", _PARTITION, "Watermark of event time."),
+    Metric("citegauge_replaying", "gauge", "bool", _PARTITION, "1 while the hold-back is being re-read in silence."),
+    Metric("citegauge_traces_in_flight", "gauge", "traces", _PARTITION, "Traces in memory."),
+    Metric("citegauge_open_groups", "gauge", "groups", _PARTITION, "Groups with an open minute."),
+    Metric("citegauge_routes_frozen", "gauge", "bool", _PARTITION, "1 while unlisted routes count as other."),
+    Metric("citegauge_reading_paused", "gauge", "bool", (), "1 while reading waits for ClickHouse."),
+    Metric("citegauge_clickhouse_backlog_rows", "gauge", "rows", ("tier",), "Rows that wait for ClickHouse."),
+    Metric("citegauge_clickhouse_failing", "gauge", "bool", ("tier",), "1 while the last insert failed."),
+    Metric("citegauge_clickhouse_retries_total", "counter", "inserts", ("tier",), "Inserts tried again."),
+    Metric("citegauge_clickhouse_rows_total", "counter", "rows", ("table",), "Rows acknowledged by ClickHouse."),
+    Metric("citegauge_publish_retries_total", "counter", "batches", (), "Batches to Kafka tried again."),
+    Metric("citegauge_commits_lost_total", "counter", "commits", (), "Commits refused: the partition had moved on."),
+    Metric("citegauge_panes_unacknowledged", "gauge", "messages", (), "Panes-topic messages of open minutes."),
+    Metric("citegauge_panes_unreadable_total", "counter", "messages", (), "Panes-topic messages that are not ours."),
+    Metric("citegauge_windows_ready", "gauge", "bool", (), "1 once the windows are restored from ClickHouse."),
+)
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+assert len(BY_NAME) == len(METRICS), "names in a table are unique"
+
+
+class Sample(NamedTuple):
+    """One value of one series; `labels` in the order of the metric's table row."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float

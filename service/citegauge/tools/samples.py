@@ -1,0 +1,131 @@
+"""What the tiers know, as samples of the table of metrics, and as health. Pure reading; renders nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.writer import RowWriter
+from citegauge.adapters.rolling import RollTier, View
+from citegauge.domain.recall import STATE_NAMES
+from citegauge.domain.window import MERGED
+from citegauge.metrics import Sample
+from citegauge.pipeline import KIND_NAMES
+from citegauge.ports import WindowRow
+
+TABLES = {
+    "TraceRow": "traces",
+    "TraceTombstone": "traces_deleted",
+    "PaneRow": "panes",
+    "LateRow": "late",
+    "WindowRow": "windows",
+}
+
+
+def window_samples(view: View, series_max: int) -> Iterator[Sample]:
+    """Roll-ups only, in a fixed order, at most `series_max` (route, top_k bucket) pairs."""
+    rolled = [row for row in view.rows if row.model == MERGED and row.retriever_version == MERGED]
+    pairs = sorted({(row.route, row.top_k_bucket) for row in rolled})
+    kept = set(pairs[:series_max])
+    for row in rolled:
+        if (row.route, row.top_k_bucket) in kept:
+            yield from _row_samples(row)
+    yield Sample("citegauge_window_series_dropped", (), len(pairs) - len(kept))
+    yield Sample("citegauge_as_of_timestamp_seconds", (), view.as_of_ns / 1e9)
+    yield Sample("citegauge_as_of_caught_up", (), view.caught_up)
+
+
+def _row_samples(row: WindowRow) -> Iterator[Sample]:
+    key = (row.route, row.top_k_bucket, row.window)
+    if row.scorer != MERGED:
+        for stat, score in (("p25", row.score_p25), ("p50", row.score_p50), ("p75", row.score_p75)):
+            if score is not None:
+                yield Sample("citegauge_top1_score", (*key, row.scorer, stat), score)
+        yield Sample("citegauge_top1_score_samples", (*key, row.scorer), row.score_n)
+        return
+    recall = (("p25", row.recall_p25), ("p50", row.recall_p50), ("p75", row.recall_p75), ("mean", row.recall_mean))
+    for stat, value in recall:
+        if value is not None:
+            yield Sample("citegauge_cited_chunk_recall_ratio", (*key, stat), value)
+    if row.rank_weighted_mean is not None:
+        yield Sample("citegauge_rank_weighted_recall_ratio", (*key, "mean"), row.rank_weighted_mean)
+    if row.cited_any_ratio is not None:
+        yield Sample("citegauge_cited_any_ratio", key, row.cited_any_ratio)
+    for state in STATE_NAMES:
+        yield Sample("citegauge_window_traces", (*key, state), row.states.get(state, 0))
+    valid = row.citations - row.hallucinated - row.unresolved
+    for outcome, n in (("valid", valid), ("hallucinated", row.hallucinated), ("unresolved", row.unresolved)):
+        yield Sample("citegauge_window_citations", (*key, outcome), n)
+
+
+def hot_samples(hot: HotTier, publisher: Publisher) -> Iterator[Sample]:
+    """Traffic and standing of the hot tier."""
+    totals = hot.totals()
+    yield Sample("citegauge_records_total", (), totals.records)
+    for kind, name in KIND_NAMES.items():
+        yield Sample("citegauge_spans_total", (name,), totals.join.spans.get(kind, 0))
+    yield Sample("citegauge_spans_duplicate_total", (), totals.join.duplicates)
+    yield Sample("citegauge_spans_late_total", (), totals.join.late)
+    yield Sample("citegauge_spans_bad_time_total", (), totals.join.bad_time)
+    yield Sample("citegauge_traces_recounted_total", (), totals.join.recounted)
+    for state, name in enumerate(STATE_NAMES):
+        yield Sample("citegauge_traces_closed_total", (name,), totals.join.traces_closed.get(state, 0))
+    for reason, n in sorted(hot.counters.dead_letters.items()):
+        yield Sample("citegauge_dead_letters_total", (reason,), n)
+    yield Sample("citegauge_panes_forced_total", (), hot.counters.forced_panes)
+    yield Sample("citegauge_commits_lost_total", (), hot.counters.commits_lost)
+    yield Sample("citegauge_publish_retries_total", (), publisher.retries)
+    yield Sample("citegauge_reading_paused", (), hot.paused)
+    for partition, at in hot.positions().items():
+        labels = (partition.topic, str(partition.partition))
+        if at.end >= 0:
+            yield Sample("citegauge_position_lag_records", labels, max(0, at.end - at.position))
+        yield Sample("citegauge_commit_lag_records", labels, at.position - at.committed)
+        yield Sample("citegauge_commit_age_seconds", labels, at.commit_age_ns / 1e9)
+        yield Sample("citegauge_watermark_timestamp_seconds", labels, at.watermark_ns / 1e9)
+        yield Sample("citegauge_replaying", labels, at.replaying)
+    for pipeline in hot.pipelines():
+        labels = (pipeline.source.topic, str(pipeline.source.partition))
+        yield Sample("citegauge_traces_in_flight", labels, len(pipeline.join.traces))
+        yield Sample("citegauge_open_groups", labels, len(pipeline.join.open_groups))
+        yield Sample("citegauge_routes_frozen", labels, pipeline.join.clock.routes_frozen)
+
+
+def writer_samples(writers: Iterable[tuple[str, RowWriter]]) -> Iterator[Sample]:
+    """The buffers in front of ClickHouse, by tier."""
+    for tier, writer in writers:
+        yield Sample("citegauge_clickhouse_backlog_rows", (tier,), writer.backlog_rows)
+        yield Sample("citegauge_clickhouse_failing", (tier,), writer.failing)
+        yield Sample("citegauge_clickhouse_retries_total", (tier,), writer.failures)
+        for name, n in sorted(writer.inserted_rows.items()):
+            yield Sample("citegauge_clickhouse_rows_total", (TABLES[name],), n)
+
+
+def roll_samples(roll: RollTier, series_max: int) -> Iterator[Sample]:
+    """The windows and the standing of the cold tier."""
+    yield from window_samples(roll.view, series_max)
+    yield Sample("citegauge_panes_unacknowledged", (), roll.unacked)
+    yield Sample("citegauge_panes_unreadable_total", (), roll.unreadable)
+    yield Sample("citegauge_windows_ready", (), roll.ready)
+
+
+def stalled(hot: HotTier | None, roll: RollTier | None, stall_s: float) -> Sequence[str]:
+    """One line for each part that has made no progress for too long; empty when all is well."""
+    now_ns = time.monotonic_ns()
+    lines = []
+    if hot is not None:
+        quiet_s = (now_ns - hot.turned_ns) / 1e9
+        if quiet_s > stall_s:
+            lines.append(f"the reading loop has not turned for {quiet_s:.0f} s")
+        lines += [
+            f"{partition.topic}/{partition.partition} has not committed for {at.commit_age_ns / 1e9:.0f} s"
+            for partition, at in hot.positions().items()
+            if at.commit_age_ns / 1e9 > stall_s and at.position > at.published and not hot.excused
+        ]
+    if roll is not None:
+        quiet_s = (now_ns - roll.turned_ns) / 1e9
+        if quiet_s > stall_s:
+            lines.append(f"the windows have not been computed for {quiet_s:.0f} s")
+    return lines

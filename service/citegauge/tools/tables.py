@@ -1,0 +1,106 @@
+"""Tables for the terminal: windows per route × top_k bucket, traces, and what dropped. Formatting only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from citegauge.domain.drop import Drop
+from citegauge.domain.recall import STATE_NAMES, State
+from citegauge.domain.score import UNKNOWN
+from citegauge.domain.window import MERGED, WINDOWS, RollUp, WindowStats, stats
+from citegauge.tools.replay import Replay, rfc3339
+
+TRACES_SHOWN_MAX = 1_000
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A value, or a dash where nothing was measured."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str | None = None) -> Table:
+    """One row per (route, top_k bucket): recall for every window, the newest hour's top-1 score, what dropped."""
+    recall: dict[tuple[str, str], dict[str, WindowStats]] = {}
+    scores: dict[tuple[str, str], list[tuple[str, WindowStats]]] = {}
+    for item in items:
+        if item.group.model != MERGED:
+            continue
+        key = (item.group.route, item.group.top_k_bucket)
+        if item.group.scorer == MERGED:
+            recall.setdefault(key, {})[item.window.name] = stats(item.tally, with_scores=False)
+        elif item.window.name == "1h":
+            scores.setdefault(key, []).append((item.group.scorer, stats(item.tally, with_scores=True)))
+    fallen: dict[tuple[str, str], list[Drop]] = {}
+    for drop in drops:
+        fallen.setdefault((drop.route, drop.top_k_bucket), []).append(drop)
+    table = Table(
+        title=title,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        caption="recall: share of the retrieved chunks that the answer cites (a proxy)",
+    )
+    for name in ("route", "top_k", "window"):
+        table.add_column(name, no_wrap=True)
+    for name in ("n", "p25", "p50", "mean"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("top-1 score (1h)\np25/p50/p75", no_wrap=True)
+    table.add_column("dropped (1h)")
+    for key in sorted(recall):
+        if key[1] == UNKNOWN and not any(one.n for one in recall[key].values()):
+            continue  # traces without a retrieval have no top_k; they stand in the counters
+        found = [recall[key].get(window.name) for window in WINDOWS]
+        columns = (
+            [window.name for window in WINDOWS],
+            [str(one.n) if one else "0" for one in found],
+            [number(one.recall_p25 if one else None, 2) for one in found],
+            [number(one.recall_p50 if one else None, 2) for one in found],
+            [number(one.recall_mean if one else None) for one in found],
+            [_score(scorer, one) for scorer, one in sorted(scores.get(key, []))] or ["–"],
+            [f"{drop.what} {drop.after / drop.before - 1:+.0%}" for drop in fallen.get(key, [])],
+        )
+        table.add_row(
+            *key,
+            *("\n".join(lines) for lines in columns),
+            style="bold red" if key in fallen else None,
+            end_section=True,
+        )
+    return table
+
+
+def _score(scorer: str, found: WindowStats) -> str:
+    values = "/".join(number(value, 2) for value in (found.score_p25, found.score_p50, found.score_p75))
+    return f"{values}\n{scorer}"
+
+
+def trace_table(found: Replay) -> Table:
+    """One row per trace, the newest last."""
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        caption="retr: chunks retrieved; cit: of them cited; hall: cited but never retrieved",
+    )
+    for name in ("trace", "time (UTC)", "state", "route", "top_k"):
+        table.add_column(name, no_wrap=name != "route")
+    for name in ("retr", "cit", "hall", "recall", "top-1"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = found.results[-TRACES_SHOWN_MAX:]
+    for result in shown:
+        table.add_row(
+            result.trace_id.hex()[:8] + "…",
+            rfc3339(result.event_ns)[11:19],
+            STATE_NAMES[result.state],
+            result.group.route,
+            result.group.top_k_bucket,
+            str(len(result.retrieved)),
+            str(len(result.cited_ranks)),
+            str(len(result.hallucinated)),
+            number(result.recall),
+            number(result.top1_score),
+            style=None if result.state == State.measured else "dim",
+        )
+    if len(shown) < len(found.results):
+        table.caption = f"the newest {len(shown)} of {len(found.results)} traces; --json prints all"
+    return table
