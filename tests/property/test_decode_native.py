@@ -16,7 +16,8 @@ ODD: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(["", " ", "0.5", "NaN", "5", "x" * 600, '["c1"]', '[{"id": "c1"', "{}", "c1"]),
     st.lists(st.one_of(st.none(), st.integers(0, 9), st.sampled_from(["c1", "c2", "", 0.5])), max_size=3),
-    st.dictionaries(st.sampled_from(["id", "score", "citations"]), st.integers(0, 5), max_size=2), st.just([0.5, 0.25, 0.125]), st.just(["c1", ""]),
+    st.dictionaries(st.sampled_from(["id", "score", "citations"]), st.integers(0, 5), max_size=2),
+    st.just([0.5, 0.25, 0.125]), st.just(["c1", ""]),
 )  # fmt: skip
 IDS = st.lists(st.sampled_from(["c1", "c2", "c3", "ü"]), min_size=2, max_size=2)
 NAMES = st.sampled_from(["m1", "m2", ' "m2" ', "a\tb", "x" * 300, "unknown_service:x"])

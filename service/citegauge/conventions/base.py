@@ -38,11 +38,20 @@ class FaultError(Exception):
     def __init__(self, reason: str, detail: object = "") -> None:
         super().__init__(reason)
         self.reason = reason
-        self.detail = repr(detail)[:DETAIL_LENGTH_MAX]
+        self.detail = shown(detail)
 
 
 DETAIL_LENGTH_MAX = 120
 """Characters of a fault's detail."""
+
+
+def shown(value: object) -> str:
+    """A value for a fault's detail. Structures and huge numbers by type only: their text may be endless, or fail."""
+    if isinstance(value, str | bytes):
+        return repr(value[:DETAIL_LENGTH_MAX])[:DETAIL_LENGTH_MAX]
+    if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 256):
+        return repr(value)
+    return type(value).__name__
 
 
 class RawEvent(NamedTuple):

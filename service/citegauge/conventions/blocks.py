@@ -120,7 +120,8 @@ def _read_citations(citations: list[Any], found: _Found) -> None:
 
 
 def _read_citation(item: dict[str, Any], found: _Found) -> None:
-    kind = str(item.get("type", ""))
+    kind = item.get("type")
+    kind = kind if isinstance(kind, str) else ""
     if isinstance(item.get("document_ids"), list):  # Cohere v1
         for value in item["document_ids"]:
             _cohere_id(value, found)

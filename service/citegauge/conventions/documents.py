@@ -6,6 +6,7 @@ Not which attribute holds them: that is each convention's knowledge.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from citegauge.conventions.base import DISTANCE, MALFORMED, SYNTHETIC_IDS, TRUNCATED, Facts
@@ -15,28 +16,40 @@ Document = Mapping[str, Any]
 
 DOCUMENT_INDEX_MAX = 100_000
 """A flat key with a larger index is not a document."""
+KEY_LENGTH_MAX = 200
+"""A longer flat key is not a document's."""
+KEYS_MAX = 16_384
+"""Flat keys whose parts are remembered: the same few come with every span."""
 
 
 def flat_documents(attributes: Mapping[str, Any], prefix: str, facts: Facts) -> list[Document]:
     """Documents from keys `<prefix>{i}.document.<field>` in integer order of i; indices must run 0, 1, 2, …"""
     found: dict[int, dict[str, Any]] = {}
-    start = len(prefix)
     for key, value in attributes.items():
-        if not key.startswith(prefix):
-            continue
-        index, _, name = key[start:].partition(".")
-        if not (index.isascii() and index.isdigit()) or len(index) > 6 or int(index) > DOCUMENT_INDEX_MAX:
-            continue
-        document = found.get(int(index))
-        if document is None:
-            document = found[int(index)] = {}
-        document[name.removeprefix("document.")] = value
+        place = _place(prefix, key) if len(key) <= KEY_LENGTH_MAX else None
+        if place is not None:
+            index, name = place
+            document = found.get(index)
+            if document is None:
+                document = found[index] = {}
+            document[name] = value
     if not found:
         return []
     order = sorted(found)
     if order[-1] != len(order) - 1:
         facts.flags |= TRUNCATED
     return [found[index] for index in order]
+
+
+@lru_cache(maxsize=KEYS_MAX)
+def _place(prefix: str, key: str) -> tuple[int, str] | None:
+    """Index and field of a flat key."""
+    if not key.startswith(prefix):
+        return None
+    index, _, name = key[len(prefix) :].partition(".")
+    if not (index.isascii() and index.isdigit()) or len(index) > 6 or int(index) > DOCUMENT_INDEX_MAX:
+        return None
+    return int(index), name.removeprefix("document.")
 
 
 _LIST_KEYS = ("documents", "results", "matches", "hits", "chunks", "nodes", "source_nodes", "output", "docs", "data")

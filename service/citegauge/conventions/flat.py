@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from citegauge.conventions import datadog, identity, langfuse_json, langsmith, native
-from citegauge.conventions.base import FaultError, RawSpan, SpanFault
+from citegauge.conventions.base import FaultError, RawSpan, SpanFault, shown
 from citegauge.conventions.native import first
 
 Object: TypeAlias = Mapping[str, Any]
@@ -48,7 +48,7 @@ def _text(value: object) -> str:
 def _each(items: object, read: Callable[[Any], RawSpan]) -> Opened:
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict):
-            yield SpanFault(index=index, reason="not_a_span", detail=repr(item)[:60])
+            yield SpanFault(index=index, reason="not_a_span", detail=shown(item))
             continue
         try:
             yield read(item)

@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from citegauge.conventions import identity
 from citegauge.conventions.base import FaultError, Opened, RawEvent, RawSpan, SpanFault
-from citegauge.conventions.values import loads
+from citegauge.conventions.values import loads, text
 from citegauge.errors import DeadLetterError
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -173,7 +173,7 @@ def _json_span(span: Any, processes: Mapping[str, Any]) -> RawSpan:
     start_ns = _json_time(span.get("startTime"))
     process = span.get("process")
     if not isinstance(process, dict):
-        process = processes.get(str(span.get("processID", span.get("processId"))))
+        process = processes.get(text(span.get("processID", span.get("processId"))))
     process = process if isinstance(process, dict) else {}
     references, logs, name = span.get("references"), span.get("logs"), span.get("operationName")
     return RawSpan(
@@ -219,7 +219,7 @@ def _tags(tags: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for tag in tags if isinstance(tags, list) else ():
         if isinstance(tag, dict) and isinstance(tag.get("key"), str):
-            key = "value" if "value" in tag else _JSON_VALUES.get(str(tag.get("vType", "STRING")).upper(), "vStr")
+            key = "value" if "value" in tag else _JSON_VALUES.get(text(tag.get("vType", "STRING")).upper(), "vStr")
             value = tag.get(key, _JSON_DEFAULTS.get(key))
             if key == "vInt64" and isinstance(value, str) and value.removeprefix("-").isdigit() and len(value) < 21:
                 value = int(value)

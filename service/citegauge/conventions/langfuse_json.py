@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from citegauge.conventions import identity
-from citegauge.conventions.base import FaultError, RawSpan, SpanFault
+from citegauge.conventions.base import FaultError, RawSpan, SpanFault, shown
 from citegauge.conventions.langfuse import TYPE_KEY
 from citegauge.conventions.values import unquoted
 
@@ -38,9 +38,10 @@ def batch(found: Object) -> Iterator[RawSpan | SpanFault]:
     for index, event in enumerate(found["batch"]):
         body = event["body"]
         if not isinstance(body, dict) or not isinstance(event.get("type"), str):
-            yield SpanFault(index=index, reason="not_a_span", detail=repr(event.get("type"))[:60])
+            yield SpanFault(index=index, reason="not_a_span", detail=shown(event.get("type")))
             continue
-        key = (_is_trace(event["type"]), str(body.get("id", index)))
+        own = body.get("id")
+        key = (_is_trace(event["type"]), own if isinstance(own, str) else index)
         known = merged.setdefault(key, {})
         known.update({name: value for name, value in body.items() if value is not None})
         known.setdefault("type", _type(event["type"], body))

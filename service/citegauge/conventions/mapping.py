@@ -143,7 +143,7 @@ class CompiledMapping:
         if not self._has:
             return True
         value = attributes.get(self._has)
-        return value is not None and (not self._equals or str(value) == self._value)
+        return value is not None and (not self._equals or text(value) == self._value)
 
     def _at(self, field: str, attributes: Mapping[str, Any]) -> Any:
         read = self._read.get(field)

@@ -186,7 +186,9 @@ def _json_attributes(attributes: object) -> dict[str, Any]:
     if isinstance(attributes, list):
         for attribute in attributes:
             if isinstance(attribute, dict) and isinstance(key := attribute.get("key"), str):
-                found[key] = _json_value(attribute.get("value"), 0)
+                value = attribute.get("value")
+                text = value.get("stringValue") if isinstance(value, dict) else None
+                found[key] = text if type(text) is str else _json_value(value, 0)
     return found
 
 

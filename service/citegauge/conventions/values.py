@@ -107,8 +107,8 @@ def text(value: object) -> str:
     """A short name, or empty. JSON-quoted names lose their quotes; numbers become text (a version may be one)."""
     if type(value) is str:
         return unquoted(value).strip()[:TEXT_LENGTH_MAX]
-    if type(value) is int or (type(value) is float and math.isfinite(value)):
-        return str(value)[:TEXT_LENGTH_MAX]
+    if (type(value) is int and value.bit_length() <= 256) or (type(value) is float and math.isfinite(value)):
+        return str(value)
     return ""
 
 

@@ -27,6 +27,8 @@ MARKER_LENGTH_MAX = 300
 """Characters between the brackets of one marker."""
 RANGE_LENGTH_MAX = 100
 """A wider `[1-500]` is no list of citations."""
+POSITION_MAX = 1_000_000
+"""A larger number in a JSON answer is not a position."""
 CITATIONS_MAX = 10_000
 """Citations kept of one answer; further ones are counted as unresolved."""
 
@@ -84,7 +86,7 @@ def from_json_list(items: Iterable[object], form: int = CitationForm.STRUCTURED)
         item = _named(entry) if isinstance(entry, dict) else entry
         if len(cited) + len(positions) >= CITATIONS_MAX:
             unresolved += 1
-        elif type(item) is int:
+        elif type(item) is int and abs(item) <= POSITION_MAX:
             positions.append(item)
         elif type(item) is str:
             marker = _read_bracketed(item)

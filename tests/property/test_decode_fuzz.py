@@ -1,0 +1,185 @@
+"""No input makes decode raise anything but a dead letter, give an unkeepable span, or take more than linear time."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citegauge.conventions import ENVELOPES, DecodePolicy, SpanFault, decoder
+from citegauge.domain.citations import from_text
+from citegauge.domain.span import Span
+from citegauge.errors import DeadLetterError
+from support.golden import DECODE, cases
+
+DECODERS = {envelope.name: decoder(envelope.name, DecodePolicy()) for envelope in ENVELOPES}
+RECORDS = [(case.encoding, case.record.read_bytes()) for case in cases()]
+RECORDS += [
+    ("otlp_proto", path.read_bytes()) for path in sorted((DECODE.parent / "traces").glob("*.binpb"))
+]  # fmt: skip
+DOCUMENTS = [(encoding, json.loads(record)) for encoding, record in RECORDS if encoding != "otlp_proto"]
+
+TEXTS = [
+    "", "0" * 32, "NaN", "1e999", "-1", "0.5", "[", "{", '[{"id"', "[1]", '{"citations": [1, null]}', "RETRIEVER",
+    '"RETRIEVER"', "LLM", "{}", "[]", "😀", "tr-", "0x", "====",
+    "@deep", "@huge",
+]  # fmt: skip
+HOLES = {"@deep": "[" * 700 + "]" * 700, "@huge": "9" * 5000}
+"""Values that Python's own functions fail on; they are put in as text, when the record is written."""
+KEYS = [
+    "id", "score", "metadata", "document", "value", "type", "citations", "documents", "content", "stringValue",
+    "arrayValue", "values", "kvlistValue", "key", "intValue", "doubleValue",
+]  # fmt: skip
+SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**80), 2**80),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(TEXTS),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def _written(document: object) -> bytes:
+    text = json.dumps(document)
+    for name, value in HOLES.items():
+        text = text.replace(f'"{name}"', value)
+    return text.encode()
+
+
+def _check(encoding: str, record: bytes) -> None:
+    try:
+        found = DECODERS[encoding](record)
+    except DeadLetterError as error:
+        found = [SpanFault(index=0, reason=error.reason, detail=error.detail)]
+    for index, span in enumerate(found):
+        if isinstance(span, SpanFault):
+            assert span.index == index
+            assert span.reason.isidentifier()
+            continue
+        _check_span(span)
+
+
+def _check_span(span: Span) -> None:
+    assert (len(span.trace_id), len(span.span_id)) == (16, 8)
+    assert len(span.parent_id) in (0, 8)
+    assert 0 <= span.start_ns < 2**63
+    assert 0 <= span.end_ns < 2**63
+    assert len(span.route) <= 128
+    for ids in (span.ids, span.final_ids, span.cited):
+        assert all(isinstance(item, str) and 0 < len(item) <= 700 for item in ids or ())
+    numbers: list[object] = [*(span.scores or ()), span.first_score]
+    assert all(value is None or (isinstance(value, float) and math.isfinite(value)) for value in numbers)
+    if span.scores is not None:
+        assert len(span.scores) == len(span.ids or ())
+    assert all(type(position) is int for position in span.positions or ())
+    assert 0 <= span.top_k < 2**31
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(span), type=Span) == span
+
+
+@settings(max_examples=500)
+@given(record=st.binary(max_size=200), encoding=st.sampled_from(sorted(DECODERS)))
+def test_any_bytes(record: bytes, encoding: str) -> None:
+    """Noise is a dead letter or nothing."""
+    _check(encoding, record)
+
+
+@settings(max_examples=1500)
+@given(data=st.data())
+def test_damaged_bytes(data: st.DataObject) -> None:
+    """A real record that was cut, or has bytes replaced, in its own encoding and sniffed."""
+    encoding, record = data.draw(st.sampled_from(RECORDS))
+    damaged = bytearray(record)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(damaged) - 1)) if damaged else 0
+        until = at + data.draw(st.sampled_from([0, 1, 4, len(damaged)]))
+        damaged[at:until] = data.draw(st.binary(max_size=4))
+    _check(encoding, bytes(damaged))
+    _check("auto", bytes(damaged))
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return found + [place for key, inner in items for place in _places(inner, (*path, key))]
+
+
+@settings(max_examples=3000)
+@given(data=st.data())
+def test_damaged_values(data: st.DataObject) -> None:
+    """A real record in which up to three values, on any level, are something else."""
+    encoding, document = data.draw(st.sampled_from(DOCUMENTS))
+    damaged = copy.deepcopy(document)
+    for _ in range(data.draw(st.integers(1, 3))):
+        places = _places(damaged)
+        if not places:
+            break
+        *path, last = data.draw(st.sampled_from(places))
+        node = damaged
+        for key in path:
+            node = node[key]
+        node[last] = data.draw(VALUES)
+    _check(encoding, _written(damaged))
+
+
+@settings(max_examples=1000)
+@given(attributes=st.dictionaries(
+    st.sampled_from(sorted({
+        attribute["key"]
+        for encoding, document in DOCUMENTS if encoding == "otlp_json" and "resourceSpans" in document
+        for scopes in document["resourceSpans"] for scope in scopes["scopeSpans"] for span in scope["spans"]
+        if isinstance(span, dict)
+        for attribute in span.get("attributes", [])
+    })), VALUES, max_size=6))  # fmt: skip
+def test_any_mixture_of_attributes(attributes: dict[str, Any]) -> None:
+    """Attributes of several conventions on one span, with any values."""
+    event = {
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
+        "end_time_unix_nano": 1, "attributes": attributes,
+    }  # fmt: skip
+    _check("jsonl", _written(event))
+
+
+@settings(max_examples=1000)
+@given(text=st.text(alphabet="[]()`~{}\"'\n :,;^-0123456789abc【】†<>/=_.\\", max_size=60))
+def test_any_answer(text: str) -> None:
+    """Whatever the model writes, the citations are ids, positions and a count."""
+    found = from_text(text).citations
+    assert all(item for item in found.cited)
+    assert all(isinstance(position, int) for position in found.positions)
+    assert found.unresolved >= 0
+
+
+HOSTILE = [
+    "[", "[1]", "[[1]", "`", "``x", "~~~\n", "```\n", "<cite id=", "[a](", "【", "[1-100]", "a[", "[1111", "[ ", "[,",
+    '{"', "[a-", "[^", '<cite  id = "', "\n[1]:", "[1]\n>", "doc ", "[source ", "[x=", "[1:", "a.b.c[1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_text_takes_linear_time(unit: str) -> None:
+    """Four times the text takes about four times as long, not sixteen."""
+
+    def seconds(length: int) -> float:
+        text = (unit * (length // len(unit) + 1))[:length]
+        best = math.inf
+        for _ in range(5):
+            started = time.process_time()
+            from_text(text)
+            best = min(best, time.process_time() - started)
+        return best
+
+    small, large = seconds(40_000), seconds(160_000)
+    assert large < max(9 * small, 0.05), f"{small:.4f} s became {large:.4f} s"
