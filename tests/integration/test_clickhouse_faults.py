@@ -189,6 +189,24 @@ def test_embedded_data_is_there_for_the_next_process(tmp_path: Path) -> None:
     assert counts[1] == "0"
 
 
+def test_the_host_s_time_zone_changes_nothing() -> None:
+    """A worker in New York stores, reads and compares the same instants as one in UTC."""
+    script = (
+        "from citegauge.adapters.clickhouse import EmbeddedTarget, connect\n"
+        "c = connect(EmbeddedTarget(), 'default')\n"
+        "sql = \"SELECT toDateTime(1764460800, 'UTC') AS a, [toDateTime('2025-11-30 00:00:00')] AS b\"\n"
+        "(row,) = c.query(sql); print(row['a'].isoformat(), row['b'][0].isoformat()); c.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**child_environment(), "TZ": "America/New_York"},
+    )
+    assert done.stdout.split() == ["2025-11-30T00:00:00+00:00"] * 2
+
+
 def test_codes_that_are_worth_another_try_have_the_names_that_the_engine_gives_them() -> None:
     """The table is read by people; a number that means something else would hide a fault for ever."""
     client = connect(EmbeddedTarget(), "default")

@@ -46,6 +46,7 @@ READ_ONLY_LIMITS: Mapping[str, str] = MappingProxyType(
         "result_overflow_mode": "throw",
         "max_memory_usage": "1000000000",
         "max_threads": "2",
+        "priority": "3",  # after the service's own inserts and queries
         "allow_ddl": "0",
         "allow_introspection_functions": "0",
         "session_timezone": "UTC",
