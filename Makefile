@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks)
 ARGS    ?=
 
-.PHONY: help setup demo test lint format bench lock wheel clean
+.PHONY: help setup demo test lint format bench docs lock wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,6 +48,9 @@ format: setup  ## rewrite the sources in the house format
 
 bench: setup  ## measure spans per second, memory per trace, and the same job as a plain Faust agent
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: setup  ## rewrite the README's tables of settings and metrics
+	@$(BIN)/python -m citegauge.tools.reference README.md
 
 wheel: setup  ## build the wheel into dist/
 	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
