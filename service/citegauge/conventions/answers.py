@@ -111,6 +111,7 @@ def texts_in(value: Any, depth: int = 0) -> list[str]:
     return []
 
 
-_NO_ANSWER_TYPES = frozenset(
-    ("tool_call", "tool_call_response", "tool_use", "tool_result", "thinking", "reasoning", "function_call", "human")
-)
+# A tuple: what is looked up in it may be a list, which has no hash.
+_NO_ANSWER_TYPES = (
+    "tool_call", "tool_call_response", "tool_use", "tool_result", "thinking", "reasoning", "function_call", "human",
+)  # fmt: skip
