@@ -150,7 +150,7 @@ class EmbeddedTarget:
     """The engine in this process. One directory per process; every `EmbeddedTarget` of it is the same database."""
 
     path: Path | None = None
-    """Where the data lives; None: in memory, gone with the process."""
+    """Where the data lives; None: in memory, gone when the last client of this process closes."""
     query_timeout_s: int = SEND_RECEIVE_TIMEOUT_S
 
 
