@@ -11,14 +11,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from citegauge.conventions import ENVELOPES, DecodePolicy, SpanMapping
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, RoutePolicy, ScorePolicy, TopKBuckets
 from citegauge.errors import ConfigError
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 Count = Annotated[int, Field(gt=0)]
+ENCODINGS = tuple(envelope.name for envelope in ENVELOPES)
+
+
+def _known_encoding(value: str) -> str:
+    if value not in ENCODINGS:
+        raise ValueError(f"must be one of {', '.join(ENCODINGS)}")
+    return value
+
+
+Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
 class Section(BaseModel):
@@ -33,9 +44,11 @@ class KafkaSettings(Section):
     bootstrap_servers: str = "127.0.0.1:9092"
     """Comma-separated host:port list."""
     source_topic: str = "citegauge.traces"
-    """Topic of spans, keyed by trace id."""
-    encoding: Literal["auto", "jsonl", "otlp_proto", "otlp_json"] = "auto"
+    """Topic of traces; for several of them see `sources`."""
+    encoding: Encoding = "auto"
     """How a record of the source topic is encoded; `auto` looks at each record."""
+    keyed: bool = False
+    """True: the source topic is keyed by trace id and carries both halves, so it is joined without the re-key stage."""
     group_id: str = "citegauge-join"
     """Consumer group of the hot tier."""
     start_from: Literal["earliest", "latest"] = "earliest"
@@ -78,6 +91,34 @@ class KafkaSettings(Section):
     """Most bytes of one fetch per partition."""
     batch_records_max: Count = 5_000
     """Most records taken from the consumer at a time."""
+
+
+class SourceSettings(Section):
+    """One topic of traces, under its name."""
+
+    encoding: Encoding = "auto"
+    """How its records are encoded; `auto` looks at each record."""
+    keyed: bool = False
+    """True: its records are keyed by trace id and carry both halves of a trace, so it is joined directly."""
+    route_keys: tuple[str, ...] = ()
+    """Where the route stands in it, most specific first; empty: `score.route_keys`."""
+
+
+class RekeySettings(Section):
+    """The stage that brings the spans of a trace together, for sources that are not keyed by trace id."""
+
+    spans_topic: str = "citegauge.spans"
+    """Topic of compact spans, keyed by trace id."""
+    spans_partitions: Count = 6
+    """Its partitions: the most workers that can share the join."""
+    spans_retention_s: Annotated[int, Field(ge=3_600)] = 86_400
+    """How long it keeps spans."""
+    group_id: str = "citegauge-rekey"
+    """Consumer group of the stage."""
+    ahead_s: Seconds = 10.0
+    """How far a source partition may run ahead of the slowest active one, in event time."""
+    idle_s: Seconds = 60.0
+    """A source that is silent for longer, while the topic goes on, no longer holds up the clock."""
 
 
 class ClickHouseSettings(Section):
@@ -160,6 +201,49 @@ class ScoreSettings(Section):
     """Attribute or resource keys that name the route, most specific first; empty: the built-in list."""
 
 
+class MappingSettings(Section):
+    """One kind of span that no convention knows, under a name of your choice. Paths are attribute names or JSON paths."""
+
+    kind: Literal["retrieval", "rerank", "generation", "other"]
+    """What the span is."""
+    span_name: str = ""
+    """Regular expression for the whole span name."""
+    has: str = ""
+    """An attribute that must be there, or `name=value`."""
+    documents: str = ""
+    """Path of a list of objects with ids and scores."""
+    ids: str = ""
+    """Path of the chunk ids."""
+    scores: str = ""
+    """Path of the scores."""
+    distances: str = ""
+    """Path of distances (lower is better)."""
+    top_k: str = ""
+    """Path of top_k."""
+    final_ids: str = ""
+    """Path of the ids that reached the model's context."""
+    retriever_version: str = ""
+    """Path of the retriever version."""
+    scorer: str = ""
+    """Path of the scorer's name."""
+    model: str = ""
+    """Path of the model's name."""
+    cited_ids: str = ""
+    """Path of the cited ids."""
+    output: str = ""
+    """Path of the answer."""
+    trace_id: str = ""
+    """Flat JSON records: path of the trace id."""
+    span_id: str = ""
+    """Flat JSON records: path of the span id."""
+    parent_id: str = ""
+    """Flat JSON records: path of the parent's id."""
+    start: str = ""
+    """Flat JSON records: path of the start time."""
+    end: str = ""
+    """Flat JSON records: path of the end time."""
+
+
 class PublishSettings(Section):
     """How often results leave the worker."""
 
@@ -190,10 +274,13 @@ class Settings(BaseSettings):
     )
 
     kafka: KafkaSettings = KafkaSettings()
+    sources: dict[str, SourceSettings] = {}
+    rekey: RekeySettings = RekeySettings()
     clickhouse: ClickHouseSettings = ClickHouseSettings()
     join: JoinSettings = JoinSettings()
     score: ScoreSettings = ScoreSettings()
     routes: dict[str, RouteSettings] = {}
+    mappings: dict[str, MappingSettings] = {}
     publish: PublishSettings = PublishSettings()
     web: WebSettings = WebSettings()
 
@@ -226,6 +313,22 @@ class Settings(BaseSettings):
             raise ValueError("clickhouse.buffer_rows_max must be at least twice publish.flush_rows_max")
         return self
 
+    def source_topics(self) -> dict[str, SourceSettings]:
+        """Every topic of traces by name: the section `sources`, else the one topic of `kafka`."""
+        if self.sources:
+            return dict(self.sources)
+        kafka = self.kafka
+        return {kafka.source_topic: SourceSettings(encoding=kafka.encoding, keyed=kafka.keyed)}
+
+    def decode_policy(self, source: SourceSettings | None = None) -> DecodePolicy:
+        """How spans are read, of one source or in general. Raises `ConfigError` for a mapping that contradicts itself."""
+        try:
+            mappings = tuple(SpanMapping(name=name, **mapping.model_dump()) for name, mapping in self.mappings.items())
+        except ValueError as exc:
+            raise ConfigError(f"setting mappings: {exc}") from exc
+        route_keys = (source.route_keys if source is not None else ()) or self.score.route_keys
+        return DecodePolicy(route_keys=route_keys, mappings=mappings) if route_keys else DecodePolicy(mappings=mappings)
+
     def join_policy(self) -> JoinPolicy:
         """The join's bounds as the core knows them."""
         join = self.join
@@ -237,6 +340,7 @@ class Settings(BaseSettings):
             trace_spans_max=join.trace_spans_max,
             traces_max=join.traces_max,
             groups_max=join.groups_max,
+            source_idle_ns=int(self.rekey.idle_s * SECOND_NS),
         )
 
     def score_policy(self) -> ScorePolicy:

@@ -136,7 +136,7 @@ class RollTier:
         closed = {
             str(row["source"]): _seconds(row["through"])
             for row in self._reader.query(
-                f"SELECT source, max(pane) AS through FROM {panes} WHERE final GROUP BY source"
+                f"SELECT source, max(pane) AS through FROM {panes} FINAL WHERE final GROUP BY source"
             )
         }
         end_s = max(closed.values(), default=-60) + 60

@@ -79,3 +79,5 @@ class JoinPolicy:
     """Traces in flight per worker partition; past it the oldest open pane is closed early and counted."""
     groups_max: int = 2_000
     """Open (group, pane) cells' distinct groups per partition; past it unlisted routes become `other`."""
+    source_idle_ns: int = MINUTE_NS
+    """Re-keyed partitions: a source that is silent for so long, while the log goes on, no longer holds up the clock."""

@@ -14,8 +14,9 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from citegauge.metrics import METRICS
-from citegauge.settings import RouteSettings, Settings
+from citegauge.settings import MappingSettings, RouteSettings, Settings, SourceSettings
 
+NAMED: dict[str, type[BaseModel]] = {"routes": RouteSettings, "sources": SourceSettings, "mappings": MappingSettings}
 BEGIN, END = "<!-- {name}: made by `make docs` -->", "<!-- end of {name} -->"
 
 
@@ -23,8 +24,8 @@ def settings_table() -> str:
     """Markdown: name, default, meaning."""
     lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
-        if name == "routes":
-            lines += _rows("routes.<name>", RouteSettings)
+        if name in NAMED:
+            lines += _rows(f"{name}.<name>", NAMED[name])
         else:
             section = field.annotation
             assert isinstance(section, type)
@@ -40,6 +41,8 @@ def _rows(prefix: str, section: type[BaseModel]) -> Iterator[str]:
 
 def _default(field: FieldInfo) -> str:
     value: Any = field.default
+    if field.is_required():
+        return "(required)"
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     if isinstance(value, bool):

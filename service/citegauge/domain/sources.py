@@ -1,0 +1,90 @@
+"""The clock of a partition that several sources feed: event time goes on with the slowest source that is not idle.
+
+Re-keyed spans of one trace come from several source partitions, each in its own order and with its own delay. The
+partition's event time is therefore the running maximum of the minimum over active sources. A source is idle when the
+log's own time (record timestamps of the re-keyed topic) has advanced past its last record by `idle_ns`: a rule about the
+log, never about the worker's clock, so that a replay decides the same. A source that resumes never lowers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+UNBOUNDED_NS = 1 << 62
+SOURCES_MAX = 150
+"""Sources of one partition: so many clocks fit into Kafka's commit metadata."""
+
+
+class SourceClock(NamedTuple):
+    """One source, as it stands in commit metadata."""
+
+    source: int
+    """32-bit id (`source_id`)."""
+    event_ns: int
+    """Newest valid span end."""
+    log_ns: int
+    """Log time of its last record."""
+
+
+class SourceClocks:
+    """Mutable state; what it answers depends on the sequence of `seen` calls alone."""
+
+    __slots__ = ("_event_ns", "_idle_at_ns", "_idle_ns", "_log_ns", "_slowest", "log_ns")
+
+    def __init__(self, idle_ns: int, clocks: Iterable[SourceClock] = ()) -> None:
+        self._idle_ns = idle_ns
+        self._event_ns: dict[int, int] = {}
+        self._log_ns: dict[int, int] = {}
+        for clock in clocks:
+            self._event_ns[clock.source] = clock.event_ns
+            self._log_ns[clock.source] = clock.log_ns
+        self.log_ns = max(self._log_ns.values(), default=0)
+        """Newest log time."""
+        self._slowest = 0
+        self._idle_at_ns = 0
+        self._find_slowest()
+
+    def __len__(self) -> int:
+        return len(self._event_ns)
+
+    def __contains__(self, source: int) -> bool:
+        return source in self._event_ns
+
+    def seen(self, source: int, event_ns: int, log_ns: int) -> int:
+        """A span of `source` that ends at `event_ns` (0: not valid) in a record of log time `log_ns`.
+
+        Returns the minimum over active sources, ns; 0 while one of them has had no valid span.
+        """
+        before_ns = self._event_ns.get(source)
+        known = before_ns is not None and self._log_ns[source] + self._idle_ns >= self.log_ns
+        if before_ns is None or event_ns > before_ns:
+            self._event_ns[source] = event_ns
+        # Log time is made to rise, as LogAppendTime nearly does.
+        self.log_ns = max(self.log_ns, log_ns)
+        self._log_ns[source] = self.log_ns
+        if not known or before_ns == self._slowest or self.log_ns > self._idle_at_ns:
+            self._find_slowest()
+        return self._slowest
+
+    def clocks(self) -> tuple[SourceClock, ...]:
+        """The state, for a commit."""
+        return tuple(
+            SourceClock(source, event_ns, self._log_ns[source]) for source, event_ns in sorted(self._event_ns.items())
+        )
+
+    def _find_slowest(self) -> None:
+        oldest_ns = self.log_ns - self._idle_ns
+        active = [source for source, log_ns in self._log_ns.items() if log_ns >= oldest_ns]
+        self._slowest = min((self._event_ns[source] for source in active), default=0)
+        self._idle_at_ns = min((self._log_ns[source] for source in active), default=0) + self._idle_ns
+
+
+def release_bound_ns(newest_ns: Mapping[object, int], active: Iterable[object], ahead_ns: int) -> int:
+    """Up to which event time the re-key stage may send: no further than `ahead_ns` beyond the slowest active source.
+
+    `newest_ns`: newest event time read from each source; `active`: sources that have more to read. One of them that was
+    never read holds up everything, since nobody knows yet how far behind it is. Without active sources there is no bound.
+    """
+    slowest_ns = min((newest_ns.get(source, 0) for source in active), default=None)
+    return UNBOUNDED_NS if slowest_ns is None else slowest_ns + ahead_ns
