@@ -29,7 +29,7 @@ from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import RollTier, View, build_app
 from citegauge.adapters.web import Health, WebSources, build_web_app
-from citegauge.conventions import DecodePolicy, decoder
+from citegauge.conventions import decoder
 from citegauge.domain.drop import Drop, drops
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
@@ -67,10 +67,17 @@ def open_clickhouse(settings: Settings) -> clickhouse.ClickHouse:
 
 
 def build_decoder(settings: Settings) -> Decoder:
-    """The decoder of the source topic."""
-    keys = settings.score.route_keys
-    policy = DecodePolicy(route_keys=keys) if keys else DecodePolicy()
-    return decoder(settings.kafka.encoding, policy)
+    """A decoder for files: the encoding of `kafka.encoding`, the routes and mappings of the settings."""
+    return decoder(settings.kafka.encoding, settings.decode_policy())
+
+
+def build_decoders(settings: Settings, *, keyed: bool) -> dict[str, Decoder]:
+    """Decoders by source topic, of the sources that are keyed by trace id or of those that are not."""
+    return {
+        topic: decoder(source.encoding, settings.decode_policy(source))
+        for topic, source in settings.source_topics().items()
+        if source.keyed == keyed
+    }
 
 
 def migrate(database: clickhouse.ClickHouse, settings: Settings) -> list[str]:

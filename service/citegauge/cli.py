@@ -21,7 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from citegauge import bootstrap
 from citegauge.errors import CitegaugeError, ConfigError
-from citegauge.settings import load
+from citegauge.settings import ENCODINGS, load
 from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
 from citegauge.tools.simulate_command import TrafficArguments, traffic_spec, write
@@ -69,7 +69,7 @@ def run(config: Path | None, role: bootstrap.Role, rebuild_from: str | None) -> 
 @click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @config_option
 @click.option(
-    "--encoding", type=click.Choice(["auto", "otlp_proto", "otlp_json", "jsonl"]), default="auto", show_default=True
+    "--encoding", type=click.Choice(sorted(ENCODINGS)), default="auto", show_default=True
 )
 @click.option("--traces", is_flag=True, help="One row per trace instead of the windows.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
