@@ -98,10 +98,11 @@ def texts_in(value: Any, depth: int = 0) -> list[str]:
         return []
     for key in ("replies", "generations", "choices", "candidates", "messages", "outputs", "parts", "message", "delta"):
         inner = value.get(key)
-        if key == "messages" and isinstance(inner, list):  # a conversation: earlier answers cite for earlier questions
-            inner = next((item for item in reversed(inner) if texts_in(item, depth + 1)), None)
-        if inner is not None and (found := texts_in(inner, depth + 1)):
-            return found
+        # A conversation: earlier answers cite for earlier questions, so only the last one counts.
+        parts = reversed(inner) if key == "messages" and isinstance(inner, list) else (inner,)
+        for part in parts:
+            if part is not None and (found := texts_in(part, depth + 1)):
+                return found
     for key in TEXT_KEYS:
         inner = value.get(key)
         if isinstance(inner, str):

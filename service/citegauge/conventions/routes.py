@@ -67,12 +67,16 @@ class RouteReader:
 
     def read(self, attributes: Mapping[str, Any], resource: Mapping[str, Any]) -> tuple[str, int]:
         """The route by the first key that has one, else ("", 255)."""
+        parsed: dict[str, object] = {}
         for rank, in_resource, name, field in self._steps:
             value = (resource if in_resource else attributes).get(name)
             if value is None:
                 continue
             if field:
-                value = _field(value, field)
+                if name not in parsed:
+                    parsed[name] = _object(value)
+                inner = parsed[name]
+                value = inner.get(field) if isinstance(inner, dict) else None
             route = self._clean(value)
             if route:
                 return route, rank
@@ -98,12 +102,10 @@ def cleaned(value: object) -> str:
     return "" if route.startswith("unknown_service") else route[:ROUTE_LENGTH_MAX]
 
 
-def _field(value: object, field: str) -> object:
+def _object(value: object) -> object:
     if isinstance(value, str):
-        if value[:1] != "{":
-            return None
         try:
-            value = loads(value)
+            return loads(value) if value[:1] == "{" else None
         except ValueError:
             return None
-    return value.get(field) if isinstance(value, dict) else None
+    return value

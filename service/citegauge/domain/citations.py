@@ -137,7 +137,6 @@ def from_answer(answer: object) -> Citations | None:
 
 
 _ANSWER_KEYS = ("answer", "response", "text", "content", "output", "result", "message")
-_JSON_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
 
 
 class Answer(NamedTuple):
@@ -153,8 +152,7 @@ def from_text(text: str) -> Answer:
     Markers are never sought in broken JSON: what stands there may be cut off.
     """
     body = text[:TEXT_LENGTH_MAX]
-    fenced = _JSON_FENCE.match(body) if "```" in body else None
-    candidate = (fenced.group(1) if fenced else body).strip()
+    candidate = _unfenced(body.strip())
     if candidate[:1] == "{":
         try:
             answer = _loads(candidate)
@@ -167,6 +165,14 @@ def from_text(text: str) -> Answer:
                 return Answer(found, broken_json=False)
             body = next((answer[key] for key in _ANSWER_KEYS if isinstance(answer.get(key), str)), "")
     return Answer(from_markers(body), broken_json=False)
+
+
+def _unfenced(text: str) -> str:
+    """The inside of a text that is one fence as a whole, any other text as it is."""
+    if len(text) < 7 or not text.startswith("```") or not text.endswith("```"):
+        return text
+    language, _, inside = text[3:-3].partition("\n")
+    return inside.strip() if language.strip().lower() in ("", "json") else text
 
 
 def _loads(text: str) -> Any:
