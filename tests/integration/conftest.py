@@ -1,0 +1,47 @@
+"""Fixtures of the tests that run the worker: a ClickHouse for the session, and sites on it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from citegauge.adapters.clickhouse import HttpTarget, connect
+from support.clickhouse import ClickHouseFront
+from support.kafka import create_topic, unique
+from support.worker import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from citegauge.adapters.clickhouse import ClickHouse
+    from support.worker import MakeSite
+
+
+@pytest.fixture(scope="session")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseFront]:
+    """A ClickHouse that all tests share; those that stop it start one of their own."""
+    server = ClickHouseFront(tmp_path_factory.mktemp("clickhouse")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(front: ClickHouseFront) -> Iterator[ClickHouse]:
+    """A reader of the shared ClickHouse."""
+    client = connect(HttpTarget(url=front.url), "default")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def make_site(kafka: str, front: ClickHouseFront) -> MakeSite:
+    """Makes sites on Apache Kafka and the shared ClickHouse."""
+
+    def make(*, topic: str = "", partitions: int = 3, **options: str) -> Site:
+        if not topic:
+            topic = asyncio.run(create_topic(kafka, unique("spans"), partitions=partitions))
+        return Site(kafka=kafka, clickhouse=front.url, topic=topic, options=options)
+
+    return make

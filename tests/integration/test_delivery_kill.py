@@ -1,0 +1,82 @@
+"""Nothing is lost and nothing counted twice when the worker is killed, handed over or stopped in mid-stream."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.worker import Feed, Site, WorkerProcess, pairs, traffic
+from support.worker_tables import Tables, expected, newest_panes, read_topic, stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from citegauge.adapters.clickhouse import ClickHouse
+    from support.worker import MakeSite, Pairs
+
+pytestmark = pytest.mark.kafka
+PAST_NS = 180 * 1_000_000_000
+"""Traffic ends so long ago that the join window is over: in the end every pane is closed or idle."""
+AGAIN = re.compile(r"\((\d+) records again in silence\)")
+
+
+def disturbed_traffic(seed: int, minutes: int = 25) -> Pairs:
+    """About 400 spans a minute with everything that a network does to them."""
+    return pairs(traffic(seed, minutes=minutes, per_minute=200, end_ns=time.time_ns() - PAST_NS))
+
+
+def assert_equal(database: ClickHouse, site: Site, truth: Tables, worker: WorkerProcess, timeout_s: float = 60) -> None:
+    """The site's tables come to equal the truth, and the newest rows of its panes topic do too."""
+    found: list[str] = []
+
+    def settled() -> bool:
+        found[:] = stored(database, site.database).differences(truth)
+        return not found
+
+    try:
+        worker.until(settled, "the tables equal the offline pass", timeout_s)
+    except AssertionError as exc:
+        raise AssertionError(f"{len(found)} differences (stored, expected):\n" + "\n".join(found[:5])) from exc
+    assert newest_panes(site) == truth.panes
+
+
+def until_reading(worker: WorkerProcess) -> None:
+    """Wait until a worker that was just started has taken over its three partitions."""
+    worker.until(lambda: worker.fresh_log.count("reading ") >= 3, "it reads", 30)
+
+
+def test_kill_9_at_random_moments_leaves_no_trace(make_site: MakeSite, database: ClickHouse, tmp_path: Path) -> None:
+    """After kills in mid-stream, tables and panes topic equal those of an uninterrupted run and of an offline pass."""
+    seed = int(os.environ.get("CITEGAUGE_SEED", "0")) or random.randrange(1, 1 << 30)
+    print(f"CITEGAUGE_SEED={seed}")
+    chance = random.Random(seed)
+    site = make_site()
+    batch = disturbed_traffic(seed)
+    worker = WorkerProcess(site, tmp_path)
+    with worker, Feed(site.kafka, site.topic, batch, per_s=len(batch) // 18) as feed:
+        kills = 0
+        while not feed.done:
+            until_reading(worker)
+            time.sleep(chance.uniform(0.0, 2.5))  # the moment is the point
+            worker.kill()
+            kills += 1
+            worker.start()
+        log = read_topic(site.kafka, site.topic)
+        truth = expected(site, log)
+        assert_equal(database, site, truth, worker)
+        worker.until_ready()
+        assert worker.end() == 0
+    again = [int(n) for n in AGAIN.findall(worker.log)]
+    assert kills >= 3, "the feed was too short for this test"
+    assert sum(again) > 0, "no restart had anything to read again"
+
+    undisturbed = make_site(topic=site.topic)
+    with WorkerProcess(undisturbed, tmp_path) as other:
+        assert_equal(database, undisturbed, truth, other)
+    assert stored(database, site.database).differences(stored(database, undisturbed.database)) == []
+    print(f"seed {seed}: {len(log)} records, {kills} kills, read again per start and partition: {again}")
