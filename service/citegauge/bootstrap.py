@@ -20,7 +20,7 @@ import faust
 import mode
 from aiohttp import web
 
-from citegauge.adapters import clickhouse, migrations
+from citegauge.adapters import clickhouse, migrations, supervise
 from citegauge.adapters.embedded import EmbeddedBroker
 from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
@@ -90,7 +90,7 @@ def run_worker(settings: Settings, role: Role = "all") -> None:
     worker = Worker(settings, role)
     with _event_loop(worker) as loop:
         loop.run_until_complete(worker.prepare())
-        worker.supervisor(loop=loop).execute_from_commandline()
+        supervise.run(worker.supervisor(loop=loop))
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def run_demo(options: DemoOptions) -> None:
     try:
         with _event_loop(worker) as loop:
             loop.run_until_complete(worker.prepare())
-            worker.supervisor(screen, loop=loop).execute_from_commandline()
+            supervise.run(worker.supervisor(screen, loop=loop))
     finally:
         asyncio.run(broker.stop())
     if screen.failure:
@@ -188,7 +188,7 @@ class Worker:
     # -- running --------------------------------------------------------------------------------------------------------
 
     def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
-        """Faust's worker around everything; `execute_from_commandline` runs it until a signal or a crash."""
+        """Faust's worker around everything; `supervise.run` runs it until a signal or a crash."""
         services = [WebService(self), *extra]
         if self.role != "roll":
             services.append(HotService(self))

@@ -125,15 +125,15 @@ def newest_panes(site: Site) -> Table:
     return panes
 
 
-def expected(site: Site, log: Iterable[ConsumerRecord]) -> Tables:
-    """The tables after one uninterrupted pass over the log, with an idle flush at its end."""
-    return Offline(site, log).tables
+def expected(site: Site, log: Iterable[ConsumerRecord], *, idle_wall_ns: int | None = FAR_NS) -> Tables:
+    """The tables after one uninterrupted pass over the log, with an idle flush at its end unless `idle_wall_ns` is None."""
+    return Offline(site, log, idle_wall_ns).tables
 
 
 class Offline:
     """The pipeline over a log in this process, one flush at the end."""
 
-    def __init__(self, site: Site, log: Iterable[ConsumerRecord]) -> None:
+    def __init__(self, site: Site, log: Iterable[ConsumerRecord], idle_wall_ns: int | None = FAR_NS) -> None:
         settings = site.settings()
         self.pipelines: dict[int, PartitionPipeline] = {}
         self.flushes: list[Flush] = []
@@ -149,7 +149,7 @@ class Offline:
                     Limits(record_bytes_max=settings.join.record_bytes_max),
                 )
             pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
-        self.flushes = [pipeline.take_flush(idle_wall_ns=FAR_NS) for pipeline in self.pipelines.values()]
+        self.flushes = [pipeline.take_flush(idle_wall_ns=idle_wall_ns) for pipeline in self.pipelines.values()]
         self.tables = Tables()
         for flush in self.flushes:
             self._store(flush)

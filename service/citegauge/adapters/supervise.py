@@ -1,0 +1,61 @@
+"""Running mode's (or Faust's) worker to its end: a signal returns, a crash raises what caused it. Not the services.
+
+Left alone, mode exits the process itself and logs a crash with its traceback in every service that it passes. Here the
+exception goes to the caller, who says it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import mode
+
+from citegauge.errors import CitegaugeError
+
+_CRASH_MESSAGES = frozenset(
+    {
+        "Crashed reason=%r",
+        "Error: %r",
+        "We experienced a crash! Reraising original exception...",
+    }
+)
+
+
+class _SaidByCaller(logging.Filter):
+    """Keeps back what `run` raises anyway."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        message = str(record.msg)
+        return not isinstance(error, CitegaugeError) and not any(text in message for text in _CRASH_MESSAGES)
+
+
+def run(worker: mode.Worker) -> None:
+    """Run until a signal, then return; raises what made a service fail to start or crash."""
+    if hasattr(worker, "spinner"):
+        worker.spinner = None  # Faust's; it writes escape codes where there is no terminal, too
+    said = _SaidByCaller()
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(said)
+    try:
+        cause = _end_of(worker)
+    finally:
+        for handler in handlers:
+            handler.removeFilter(said)
+    if cause is not None:
+        raise cause
+
+
+def _end_of(worker: Any) -> BaseException | None:
+    """What ended it; None for a clean stop."""
+    try:
+        worker.execute_from_commandline()
+    except SystemExit as ended:
+        # mode turns every exception into an exit; what it was stands in the context.
+        cause = worker.crash_reason or ended.__context__
+        if cause is None and ended.code:
+            raise
+        return cause if isinstance(cause, BaseException) else None
+    return None
