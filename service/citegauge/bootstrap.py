@@ -24,6 +24,7 @@ from citegauge.adapters import clickhouse, migrations, supervise
 from citegauge.adapters.embedded import EmbeddedBroker
 from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.looking import looking
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
@@ -38,6 +39,7 @@ from citegauge.ports import WindowRow
 from citegauge.settings import Settings
 from citegauge.tools import simulate_output
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
+from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
 from citegauge.tools.samples import hot_samples, roll_samples, stalled, writer_samples
 from citegauge.tools.simulate_output import Encoding, WallClock
 from citegauge.tools.simulate_spec import TrafficSpec
@@ -135,6 +137,12 @@ async def produce(
         )
     finally:
         await producer.stop()
+
+
+async def sample_topic(settings: Settings, topic: str, bounds: Bounds) -> SourceSample:
+    """The newest records of a topic for the doctor. Raises `FatalError` or `RetryableError`."""
+    async with looking(settings.kafka, topic) as consumer:
+        return await topic_sample(consumer, topic, bounds)
 
 
 def run_demo(options: DemoOptions) -> None:

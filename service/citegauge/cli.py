@@ -22,8 +22,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from citegauge import bootstrap
 from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
+from citegauge.tools import doctor as doctoring
 from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
+from citegauge.tools.doctor.as_json import report_json
+from citegauge.tools.doctor.report import print_report
 from citegauge.tools.simulate_command import TrafficArguments, traffic_spec, write
 from citegauge.tools.simulate_output import Encoding
 from citegauge.tools.simulate_spec import SCENARIO_KINDS
@@ -68,9 +71,7 @@ def run(config: Path | None, role: bootstrap.Role, rebuild_from: str | None) -> 
 @cli.command(short_help="The same core over files: no broker, no database.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @config_option
-@click.option(
-    "--encoding", type=click.Choice(sorted(ENCODINGS)), default="auto", show_default=True
-)
+@click.option("--encoding", type=click.Choice(sorted(ENCODINGS)), default="auto", show_default=True)
 @click.option("--traces", is_flag=True, help="One row per trace instead of the windows.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
 @click.option("--live-rules", is_flag=True, help="Apply watermark and lateness in file order, as on a topic.")
@@ -108,6 +109,42 @@ def replay(
             "conventions",
             err=True,
         )
+
+
+@cli.command(short_help="What can be measured from your traces, and what to change.")
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
+@config_option
+@click.option("--topic", "topics", multiple=True, help="Repeatable.  [default: the settings' source topics]")
+@click.option("--records", type=click.IntRange(1), default=20_000, show_default=True, help="Newest records of a topic.")
+@click.option("--since", metavar="TIME|DURATION", help="Start there instead: RFC 3339, or counted from now (-1h).")
+@click.option("--encoding", type=click.Choice(sorted(ENCODINGS)), help="[default: the settings', for files auto]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def doctor(
+    files: tuple[str, ...],
+    config: Path | None,
+    topics: tuple[str, ...],
+    records: int,
+    since: str | None,
+    encoding: str | None,
+    as_json: bool,
+) -> None:
+    """Look at FILES (`-`: standard input) or at a topic, and say per metric whether it can be measured, and if not, why.
+
+    Only looks: nothing is committed, written or created. Exit status 0: recall can be measured, for some traces at least;
+    1: it cannot.
+    """
+    settings = load(config)
+    bounds = doctoring.bounds_of(records, since, now_ns=time.time_ns())
+    names = topics or (() if files else tuple(settings.source_topics()))
+    samples = [doctoring.file_sample(path, encoding == "jsonl") for path in files]
+    samples.extend(asyncio.run(bootstrap.sample_topic(settings, name, bounds)) for name in names)
+    report = doctoring.examine(samples, doctoring.practice_of(settings, encoding), now_ns=time.time_ns())
+    if as_json:
+        click.echo(msgspec.json.encode(report_json(report)).decode())
+    else:
+        print_report(report, Console())
+    if not report.can_measure:
+        sys.exit(1)
 
 
 @cli.command(short_help="A seeded traffic generator: to a topic or a file.")

@@ -1,0 +1,132 @@
+"""What could help but is not used yet: spans that look like a retrieval or an answer, attributes that could be routes.
+
+Guesses from names and values, shown as such.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from citegauge.conventions.base import RawSpan
+from citegauge.conventions.routes import cleaned
+from citegauge.conventions.values import loads
+from citegauge.domain.span import Kind
+from citegauge.tools.doctor.look import Seen
+
+NAMES_MAX = 500
+KEYS_MAX = 300
+ROUTES_MAX = 40
+"""An attribute with more values is no route."""
+TRACES_MAX = 2_000
+"""Traces whose attributes are looked at."""
+TRACES_MIN = 10
+TRACES_PER_ROUTE_MIN = 3
+COVERAGE_MIN = 0.9
+VALUE_LENGTH_MAX = 80
+METADATA_LENGTH_MAX = 4_000
+
+_RETRIEVAL = re.compile(
+    r"retriev|rerank|vector|similarity|knn|semantic.?search|search.?(?:doc|index|chunk)|lookup", re.IGNORECASE
+)
+_GENERATION = re.compile(r"\bllm\b|generat|completion|chat|answer|synthes|invoke.?model|converse", re.IGNORECASE)
+
+
+class Suspect(NamedTuple):
+    """A span name that no convention takes for what it seems to be."""
+
+    name: str
+    kind: str
+    """`retrieval` or `generation`."""
+    spans: int
+    keys: tuple[str, ...]
+    """Some attribute names of the first such span."""
+
+
+class Hints:
+    """Collects; bounded in every direction."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+        self._values: dict[str, dict[bytes, str | None]] = {}
+        """Attribute → trace → its value there; None: it has several."""
+        self._traces: set[bytes] = set()
+
+    def add(self, seen: Seen) -> None:
+        """Look at one span."""
+        raw = seen.raw
+        if raw is None:
+            return
+        if seen.span.kind == Kind.OTHER:
+            self._suspect(raw)
+        if len(self._traces) < TRACES_MAX or seen.span.trace_id in self._traces:
+            self._traces.add(seen.span.trace_id)
+            for key, value in _texts(raw):
+                self._note_value(key, value, seen.span.trace_id)
+
+    def _suspect(self, raw: RawSpan) -> None:
+        kind = "retrieval" if _RETRIEVAL.search(raw.name) else "generation" if _GENERATION.search(raw.name) else ""
+        key = (kind, raw.name[:VALUE_LENGTH_MAX])
+        if kind and (key in self._names or len(self._names) < NAMES_MAX):
+            count, keys = self._names.get(key, (0, tuple(list(raw.attributes)[:8])))
+            self._names[key] = (count + 1, keys)
+
+    def _note_value(self, key: str, value: str, trace_id: bytes) -> None:
+        values = self._values.get(key)
+        if values is None:
+            if len(self._values) >= KEYS_MAX:
+                return
+            values = self._values[key] = {}
+        values[trace_id] = value if values.get(trace_id, value) == value else None
+
+    def suspects(self, kind: str) -> list[Suspect]:
+        """The most frequent names that look like this kind."""
+        found = [Suspect(name, of, count, keys) for (of, name), (count, keys) in self._names.items() if of == kind]
+        return sorted(found, key=lambda one: (-one.spans, one.name))
+
+    def route_keys(self) -> list[tuple[str, int]]:
+        """Attributes that could be routes, and how many values they have, the likeliest first."""
+        found: list[tuple[tuple[bool, float, str], str, int]] = []
+        if len(self._traces) < TRACES_MIN:
+            return []
+        for key, values in self._values.items():
+            known = [value for value in values.values() if value is not None]
+            routes = len(set(known))
+            coverage = len(known) / len(self._traces)
+            if 2 <= routes <= min(ROUTES_MAX, len(known) // TRACES_PER_ROUTE_MIN) and coverage >= COVERAGE_MIN:
+                found.append(((not _LIKELY.search(key), -coverage, key), key, routes))
+        return [(key, routes) for _, key, routes in sorted(found)]
+
+
+_LIKELY = re.compile(
+    r"route|feature|app|tenant|project|collection|endpoint|workflow|agent|tag|data_source|index|pipeline|team|tool",
+    re.IGNORECASE,
+)
+_NEVER = re.compile(
+    r"kind|type|model|version|\bid$|[._]id$|role|mime|operation|system|provider|reason|language|sdk|method|status|host|pid"
+    r"|thread|process|telemetry|url|query|input|output|content|prompt|message|error|exception|temperature|scorer|format",
+    re.IGNORECASE,
+)
+
+
+def _texts(raw: RawSpan) -> Iterator[tuple[str, str]]:
+    for prefix, attributes in (("", raw.attributes), ("resource:", raw.resource)):
+        for key, value in attributes.items():
+            if not isinstance(value, str) or _NEVER.search(key):
+                continue
+            if len(value) <= VALUE_LENGTH_MAX and value[:1] not in ("{", "["):
+                if route := cleaned(value):
+                    yield prefix + key, route
+            elif not prefix and key.endswith("metadata") and value[:1] == "{" and len(value) <= METADATA_LENGTH_MAX:
+                yield from _fields(key, value)
+
+
+def _fields(key: str, value: str) -> Iterator[tuple[str, str]]:
+    try:
+        found: Mapping[str, Any] = loads(value)
+    except ValueError:
+        return
+    for field, inner in found.items() if isinstance(found, dict) else ():
+        if isinstance(inner, str) and len(inner) <= VALUE_LENGTH_MAX and not _NEVER.search(field):
+            yield f"{key}#{field}", inner
