@@ -48,9 +48,11 @@ from citegauge.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
-UNACKED_MAX = 1_000_000
-"""Messages of open panes per partition; past it the oldest is acknowledged all the same and counted."""
+HELD_RUNS_MAX = 200_000
+"""Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
 STALE_INTERVALS = 3
+COMMIT_QUIET_S_MAX = 86_400.0
+"""Faust warns past it. Open panes hold commits back, and so does a ClickHouse that is away."""
 _decode = msgspec.json.Decoder(PaneMessage).decode
 _GROUP = "route, top_k_bucket, model, retriever_version, scorer"
 _SUMS = (
@@ -72,15 +74,50 @@ class View:
     sources: Mapping[str, Heartbeat] = field(default_factory=dict)
 
 
+class _Ack:
+    """The least that Faust's consumer must know to acknowledge a message. Events themselves are too large to keep."""
+
+    __slots__ = ("acked", "offset", "topic", "tp")
+
+    def __init__(self, tp: Any, offset: int) -> None:
+        self.acked = False
+        self.offset = offset
+        self.topic = tp.topic
+        self.tp = tp
+
+
+class _Held:
+    """A run of consecutive messages that wait for one pane to close."""
+
+    __slots__ = ("first", "last", "pane_s", "source")
+
+    def __init__(self, offset: int, source: str, pane_s: int) -> None:
+        self.first = self.last = offset
+        self.source = source
+        self.pane_s = pane_s
+
+    def extend(self, offset: int, source: str, pane_s: int) -> bool:
+        """Take the next message, if it has nothing else to wait for: heartbeats wait for whatever is before them."""
+        if offset != self.last + 1 or (pane_s >= 0 and (source, pane_s) != (self.source, self.pane_s)):
+            return False
+        self.last = offset
+        return True
+
+
 class _Owned:
     """One assigned partition of the panes topic."""
 
     def __init__(self) -> None:
         self.store = WindowStore()
         self.restored = asyncio.Event()
+        """Also set when the partition is taken away, so that nobody waits for it any longer."""
         self.restoring: asyncio.Task[None] | None = None
-        self.unacked: deque[tuple[Any, str, int]] = deque()
-        """Events in order, with the source and pane that hold them back (pane -1: nothing does)."""
+        self.held: deque[_Held] = deque()
+
+    @property
+    def oldest_s(self) -> int:
+        """Start of the longest window: panes before it are in none."""
+        return min(bounds(window, self.store.end_s)[0] for window in WINDOWS)
 
 
 class RollTier:
@@ -119,6 +156,7 @@ class RollTier:
             gone = self._owned.pop(partition)
             if gone.restoring is not None:
                 gone.restoring.cancel()
+            gone.restored.set()
         for partition in partitions - self._owned.keys():
             owned = self._owned[partition] = _Owned()
             owned.restoring = asyncio.create_task(self._restore(partition, owned), name=f"restore-{partition}")
@@ -174,19 +212,26 @@ class RollTier:
 
     async def take(self, event: Any) -> None:
         """One event of the panes topic, not yet acknowledged. Waits until its partition is restored."""
-        owned = self._owned.get(event.message.partition)
-        if owned is None:
+        message = event.message
+        owned = self._owned.get(message.partition)
+        if owned is not None:
+            await owned.restored.wait()
+        if owned is None or self._owned.get(message.partition) is not owned:
             return  # taken away; the new owner reads it
-        await owned.restored.wait()
-        source, pane_s = self._apply(owned, event.value)
-        owned.unacked.append((event, source, pane_s))
-        self._acknowledge(owned)
+        source, pane_s = self._apply(owned, event.value, int(message.timestamp * SECOND_NS))
+        held = owned.held
+        if not held or not held[-1].extend(message.offset, source, pane_s):
+            held.append(_Held(message.offset, source, pane_s))
+        self._acknowledge(owned, event.app.consumer, message.tp)
 
-    def _apply(self, owned: _Owned, value: bytes) -> tuple[str, int]:
+    def _apply(self, owned: _Owned, value: bytes, sent_ns: int) -> tuple[str, int]:
+        """The source and pane that hold the message back; pane -1: nothing does. `sent_ns`: the message's timestamp."""
         try:
             message = _decode(value)
             if isinstance(message, HeartbeatMessage):
-                beat = Heartbeat(message.closed_through, message.watermark_ns, message.caught_up, self._wall_ns())
+                # Not older than it is: a restart reads old heartbeats again, and they say nothing of the present.
+                seen_ns = min(sent_ns, self._wall_ns())
+                beat = Heartbeat(message.closed_through, message.watermark_ns, message.caught_up, seen_ns)
                 self._as_of.beat(message.source, beat)
             elif isinstance(message, ClosedMarker):
                 owned.store.close(message.source, message.through)
@@ -199,24 +244,26 @@ class RollTier:
             logger.warning("a message of the panes topic is not ours and is left out: %s", exc)
         return "", -1
 
-    @staticmethod
-    def _releasable(owned: _Owned) -> bool:
-        _, source, pane_s = owned.unacked[0]
-        return pane_s < 0 or owned.store.is_closed(source, pane_s)
-
-    def _acknowledge(self, owned: _Owned) -> None:
+    def _acknowledge(self, owned: _Owned, consumer: Any, tp: Any) -> None:
         """In order, the prefix whose panes are closed: that is what a restart needs not read again."""
-        unacked = owned.unacked
-        while unacked and self._releasable(owned):
-            unacked.popleft()[0].ack()
-        if len(unacked) > UNACKED_MAX:
-            self.acked_early += 1
-            unacked.popleft()[0].ack()
+        held, oldest_s = owned.held, owned.oldest_s
+        while held:
+            first = held[0]
+            waits = first.pane_s >= oldest_s and not owned.store.is_closed(first.source, first.pane_s)
+            if waits and len(held) <= HELD_RUNS_MAX:
+                return
+            self.acked_early += waits
+            for offset in range(first.first, first.last + 1):
+                consumer.ack(_Ack(tp, offset))
+            held.popleft()
 
     # -- publishing -----------------------------------------------------------------------------------------------------
 
     async def publish(self) -> View:
         """Compute the windows as of now. Rows go to ClickHouse once a minute of as-of time."""
+        for owned in self._owned.values():
+            if owned.restoring is not None and owned.restoring.done():
+                owned.restoring.result()  # raises what the restoring raised
         self.turned_ns = time.monotonic_ns()
         wall_ns = self._wall_ns()
         as_of_ns = self._as_of.update(wall_ns)
@@ -249,13 +296,16 @@ class RollTier:
     @property
     def unacked(self) -> int:
         """Messages that are held back."""
-        return sum(len(owned.unacked) for owned in self._owned.values())
+        return sum(held.last - held.first + 1 for owned in self._owned.values() for held in owned.held)
 
 
 def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, credentials: Any = None) -> faust.App:
-    """The Faust app of the cold tier. No table, no web server, no changelog; one agent, one timer."""
+    """The Faust app of the cold tier. No table, no web server, no changelog; one agent, one timer.
+
+    Its consumer group is named after the panes topic, so that two installations on one Kafka do not share a group.
+    """
     app = faust.App(
-        "citegauge-roll",
+        f"{settings.panes_topic}.roll",
         broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
         broker_credentials=credentials,
         store="memory://",
@@ -272,6 +322,7 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
         broker_rebalance_timeout=min(settings.rebalance_timeout_s, settings.session_timeout_s),
         broker_request_timeout=max(90.0, settings.session_timeout_s * 2),
         broker_max_poll_interval=300.0,
+        broker_commit_livelock_soft_timeout=COMMIT_QUIET_S_MAX,
     )
     topic = app.topic(
         settings.panes_topic,

@@ -103,7 +103,7 @@ def topics(settings: KafkaSettings) -> tuple[Topic, ...]:
         Topic(
             name=settings.panes_topic,
             partitions=settings.panes_partitions,
-            config={"cleanup.policy": "delete", "retention.ms": str(PANES_RETENTION_MS)},
+            config={"cleanup.policy": "delete", "retention.ms": str(PANES_RETENTION_MS)} | log_time,
             exact=True,
         ),
         Topic(name=settings.dead_letter_topic, partitions=1, config={}),

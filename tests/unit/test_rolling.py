@@ -1,0 +1,242 @@
+"""The cold tier without Kafka and ClickHouse: as-of, acknowledgement, restoring and what happens when partitions go."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from citegauge.adapters.rolling import RollTier
+from citegauge.domain.distribution import fraction_key
+from citegauge.domain.policy import SECOND_NS
+from citegauge.errors import FatalError
+from citegauge.ports import ClosedMarker, HeartbeatMessage, PaneMessage, PaneRow, PaneUpdate, panes_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOON_S = 1_796_040_000
+"""A whole hour."""
+SOURCE = "spans/0"
+DAY_S = 86_400
+
+
+class FakeReader:
+    """A ClickHouse without rows; or one that fails, or one that answers when told."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """No rows."""
+        if self.failure is not None:
+            raise self.failure
+        return []
+
+
+class Bench:
+    """A `RollTier` of one partition with a clock that is set by hand, and the messages that it acknowledged."""
+
+    def __init__(self, reader: FakeReader | None = None) -> None:
+        self.now_s = float(NOON_S)
+        self.acked: list[int] = []
+        self.stored: list[Any] = []
+        self.tier = RollTier(
+            reader or FakeReader(),
+            self.stored.append,
+            database="x",
+            partitions=1,
+            interval_s=5,
+            wall_ns=lambda: int(self.now_s * SECOND_NS),
+        )
+        self._offset = 0
+
+    async def own(self) -> Bench:
+        """Own the partition, restored."""
+        self.tier.assign({0})
+        await asyncio.wait_for(self.tier._owned[0].restored.wait(), 5)
+        return self
+
+    async def take(self, message: PaneMessage, *, sent_s: float | None = None) -> None:
+        """The next message of the panes topic, sent now or at `sent_s`."""
+        await self.tier.take(self.event(msgspec.json.encode(message), self._offset, sent_s))
+        self._offset += 1
+
+    def event(self, value: bytes, offset: int, sent_s: float | None = None) -> Any:
+        """As Faust hands it over."""
+        place = SimpleNamespace(topic="panes", partition=0)
+        message = SimpleNamespace(
+            partition=0, offset=offset, tp=place, timestamp=self.now_s if sent_s is None else sent_s
+        )
+        consumer = SimpleNamespace(ack=lambda ack: self.acked.append(ack.offset))
+        return SimpleNamespace(message=message, value=value, app=SimpleNamespace(consumer=consumer))
+
+
+def pane(pane_s: int, *, version: int = 1, source: str = SOURCE, n: int = 4) -> PaneUpdate:
+    """`n` measured traces that cite one of two chunks."""
+    return PaneUpdate(
+        PaneRow(
+            pane=pane_s,
+            route="support",
+            top_k_bucket="1-5",
+            model="m",
+            retriever_version="r",
+            scorer="s",
+            source=source,
+            version=version,
+            final=False,
+            forced=False,
+            states={"measured": n},
+            citations=n,
+            hallucinated=0,
+            unresolved=0,
+            ids_dropped=0,
+            nonconformant=0,
+            recounted=0,
+            recall_counts={fraction_key(1, 2): n},
+            rank_weighted_counts={},
+            score_counts={},
+        )
+    )
+
+
+def beat(watermark_s: float, *, caught_up: bool = True, source: str = SOURCE) -> HeartbeatMessage:
+    """A heartbeat."""
+    return HeartbeatMessage(source, -1, int(watermark_s * SECOND_NS), caught_up)
+
+
+def counts(bench: Bench) -> dict[str, int]:
+    """Measured traces by window, of the one roll-up."""
+    return {row.window: row.n for row in bench.tier.view.rows if row.model == "*" and row.scorer == "*"}
+
+
+async def test_windows_follow_the_wall_clock_while_everything_is_read() -> None:
+    """As-of is the wall clock when all sources say caught up: so windows empty one after the other, and never show 0."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 60))
+    await bench.take(beat(NOON_S - 40))
+    view = await bench.tier.publish()
+    assert (view.as_of_ns, view.caught_up) == (NOON_S * SECOND_NS, True)
+    assert counts(bench) == {"1h": 4, "6h": 4, "24h": 4}
+
+    bench.now_s += 2 * 3_600
+    await bench.take(beat(NOON_S - 40))
+    await bench.tier.publish()
+    assert counts(bench) == {"6h": 4, "24h": 4}, "an empty window is no row, and never a ratio of 0"
+
+    bench.now_s += 30 * 3_600
+    await bench.take(beat(NOON_S - 40))
+    await bench.tier.publish()
+    assert counts(bench) == {}
+
+
+async def test_windows_stand_at_the_newest_watermark_while_a_reader_lags() -> None:
+    """One source that is not caught up, or silent for three intervals, holds as-of at the newest watermark."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 3_600 * 5))
+    await bench.take(beat(NOON_S - 3_600 * 5, source="spans/1"))
+    await bench.take(beat(NOON_S - 3_600 * 4, caught_up=False))
+    view = await bench.tier.publish()
+    assert view.as_of_ns == (NOON_S - 3_600 * 4) * SECOND_NS
+    assert not view.caught_up
+
+    await bench.take(beat(NOON_S - 3_600 * 3, source="spans/0"))
+    bench.now_s += 14
+    await bench.take(beat(NOON_S - 3_600 * 3, source="spans/1"))
+    assert (await bench.tier.publish()).caught_up
+    bench.now_s += 2  # spans/0 is now silent for 16 s, more than 3 intervals
+    await bench.take(beat(NOON_S - 3_600 * 3, source="spans/1"))
+    view = await bench.tier.publish()
+    assert not view.caught_up
+    assert view.as_of_ns == (NOON_S + 14) * SECOND_NS, "as-of never moves back"
+
+
+async def test_old_heartbeats_that_are_read_again_say_nothing_of_the_present() -> None:
+    """After an hour's absence the topic's old `caught up` must not move as-of to now: the source has an hour to read."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 3_660), sent_s=NOON_S - 3_600)
+    await bench.take(beat(NOON_S - 3_640), sent_s=NOON_S - 3_600)
+    view = await bench.tier.publish()
+    assert view.as_of_ns == (NOON_S - 3_640) * SECOND_NS
+    assert counts(bench) == {"1h": 4, "6h": 4, "24h": 4}
+
+
+async def test_acknowledged_is_the_prefix_whose_panes_are_closed() -> None:
+    """In order, up to the first message whose pane is open: that is what a restart finds again, and no more."""
+    bench = await Bench().own()
+    await bench.take(beat(NOON_S))  # 0
+    await bench.take(pane(NOON_S - 120))  # 1
+    await bench.take(beat(NOON_S))  # 2
+    await bench.take(pane(NOON_S - 60))  # 3
+    await bench.take(pane(NOON_S - 120, version=2))  # 4
+    assert bench.acked == [0]
+    await bench.take(ClosedMarker(SOURCE, NOON_S - 120))  # 5
+    assert bench.acked == [0, 1, 2]
+    assert bench.tier.unacked == 3
+    await bench.take(ClosedMarker(SOURCE, NOON_S - 60))  # 6
+    assert bench.acked == [0, 1, 2, 3, 4, 5, 6]
+
+
+async def test_a_quiet_night_costs_no_memory() -> None:
+    """Heartbeats behind an open pane wait as one run, however many they are, and are acknowledged one by one."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 60))
+    for _ in range(5_000):
+        await bench.take(beat(NOON_S))
+    assert len(bench.tier._owned[0].held) == 1
+    assert bench.tier.unacked == 5_001
+    await bench.take(ClosedMarker(SOURCE, NOON_S - 60))
+    assert bench.acked == list(range(5_002))
+
+
+async def test_a_source_that_is_gone_holds_nothing_back_for_ever() -> None:
+    """A pane that nobody will close any more is given up once it lies before the longest window."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 60, source="gone/0"))
+    await bench.take(beat(NOON_S))
+    await bench.tier.publish()
+    assert bench.acked == []
+    bench.now_s += DAY_S + 3_600
+    await bench.take(beat(NOON_S + DAY_S))
+    await bench.tier.publish()
+    await bench.take(beat(NOON_S + DAY_S))
+    assert bench.acked == [0, 1, 2, 3]
+
+
+async def test_what_is_not_ours_is_counted_and_passed() -> None:
+    """A message that cannot be read neither stops the reader nor holds anything back."""
+    bench = await Bench().own()
+    await bench.tier.take(bench.event(b"\xff", 0))
+    await bench.tier.take(bench.event(b'{"type":"pane","row":{}}', 1))
+    assert (bench.tier.unreadable, bench.acked) == (2, [0, 1])
+
+
+async def test_restoring_that_fails_for_good_is_raised() -> None:
+    """A wrong password while restoring must stop the process, not leave it unready for ever."""
+    bench = Bench(FakeReader(FatalError("ClickHouse: check the user and password")))
+    bench.tier.assign({0})
+    await asyncio.gather(*[owned.restoring for owned in bench.tier._owned.values()], return_exceptions=True)  # type: ignore[arg-type]
+    with pytest.raises(FatalError, match="password"):
+        await bench.tier.publish()
+
+
+async def test_a_partition_that_goes_while_it_is_restored_blocks_nobody() -> None:
+    """The agent that waits for a partition's restoring goes on when the partition is taken away, and applies nothing."""
+    bench = Bench()
+    bench.tier.assign({0})
+    owned = bench.tier._owned[0]
+    waiting = asyncio.create_task(bench.take(pane(NOON_S - 60)))
+    await asyncio.sleep(0)
+    bench.tier.assign(set())
+    async with asyncio.timeout(5):
+        await waiting
+    assert owned.store.open_panes == 0
+    assert bench.acked == []
+
+
+def test_the_partition_of_a_roll_up_does_not_depend_on_a_library() -> None:
+    """Both tiers compute it: pinned, because a change would part a roll-up between two owners."""
+    assert [panes_partition("support", bucket, 4) for bucket in ("1-5", "6-10", "11-20")] == [1, 1, 3]
