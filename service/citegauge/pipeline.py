@@ -12,7 +12,8 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from citegauge.conventions import SpanFault
-from citegauge.domain.join import Changes, JoinState, PaneSnapshot, TraceChange
+from citegauge.domain.changes import Changes, PaneSnapshot, TraceChange
+from citegauge.domain.join import JoinState
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
@@ -187,7 +188,10 @@ class PartitionPipeline:
         if idle_wall_ns is not None:
             for snapshot, rows in self.join.idle_snapshots(idle_wall_ns):
                 panes.append(self._pane_row(snapshot))
-                traces.extend(self._trace_row(snapshot.group, snapshot.pane, row) for row in rows)
+                for row in rows:
+                    # It may have left this very key since the last flush, and come back: one row per key and flush.
+                    changes.tombstones.pop((snapshot.group, snapshot.pane, row.result.trace_id), None)
+                    traces.append(self._trace_row(snapshot.group, snapshot.pane, row))
         dead, self.dead = self.dead, []
         return Flush(
             topic=self.source.topic,

@@ -28,7 +28,8 @@ MAGNITUDE_MAX = 1e38
 
 def fraction_key(cited: int, retrieved: int) -> int:
     """Key of the fraction cited/retrieved, 0 <= cited <= retrieved <= 65535, retrieved >= 1."""
-    assert 0 <= cited <= retrieved <= RETRIEVED_MAX and retrieved > 0
+    assert retrieved > 0
+    assert 0 <= cited <= retrieved <= RETRIEVED_MAX
     return retrieved << 16 | cited
 
 
@@ -50,7 +51,7 @@ def histogram_value(key: int) -> float:
     """Geometric mid-point of a bucket."""
     if key == 0:
         return 0.0
-    magnitude = 2.0 ** ((abs(key) - HISTOGRAM_OFFSET - 0.5) / HISTOGRAM_SCALE)
+    magnitude: float = 2.0 ** ((abs(key) - HISTOGRAM_OFFSET - 0.5) / HISTOGRAM_SCALE)
     return magnitude if key > 0 else -magnitude
 
 

@@ -10,10 +10,12 @@ Not here: offsets to commit (`domain.progress`), rows (`pipeline`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
+from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
+from citegauge.domain.kept import KIND, first_offset, pack, same_spans, stood_in_closed, unpack, with_copy, without_old
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock
@@ -26,30 +28,6 @@ EARLIEST_NS = 946_684_800 * SECOND_NS
 NOTHING_CLOSED = -1
 _OTHER = int(Kind.OTHER)
 _BAD_TIME = int(Flag.BAD_TIME)
-_FROZEN, _OVERSIZE = 1, 2
-
-# A kept span is bytes: id (8), offset (8, big endian), kind (1), then the span as a MessagePack array without its trace id.
-_ID = slice(0, 8)
-_OFFSET = slice(8, 16)
-_KIND = 16
-_BODY = slice(17, None)
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Span).decode
-_WIRE_FIELDS = tuple(name for name in Span.__struct_fields__ if name != "trace_id")
-assert Span.__struct_fields__[-1] == "trace_id"
-
-
-def pack(span: Span, offset: int) -> bytes:
-    """The kept form of a span, about 30 bytes and its ids."""
-    body = msgspec.structs.astuple(span)[:-1]
-    return span.span_id + offset.to_bytes(8, "big") + bytes((span.kind,)) + _encode(body)
-
-
-def unpack(kept: bytes, trace_id: bytes) -> Span:
-    """Inverse of `pack`."""
-    span = _decode(kept[_BODY])
-    msgspec.structs.force_setattr(span, "trace_id", trace_id)
-    return span
 
 
 class PaneSlot:
@@ -102,56 +80,8 @@ class TraceState(msgspec.Struct, gc=False):  # gc=False: nothing it refers to re
     recounted: bool = False
     """It was counted in a pane that has closed, and again in `cell`."""
     touched: int = -1
-    oversize: bool = False
-    mode: int = 0
-    """The `_FROZEN` and `_OVERSIZE` bits when `cell` was found: what was added then must be taken out by the same rule."""
-
-
-class TraceChange(NamedTuple):
-    """A trace's row as of `touched`; the key is (group, pane, trace id)."""
-
-    result: TraceResult
-    touched: int
-
-
-class PaneSnapshot(NamedTuple):
-    """A cell as it is to be published."""
-
-    group: Group
-    pane: int
-    tally: Tally
-    touched: int
-    kind: Literal["open", "idle", "final", "forced"]
-
-
-class LateSpan(NamedTuple):
-    """A span that came after its own pane had closed."""
-
-    span: Span
-    offset: int
-    index: int
-    pane: int
-    watermark_ns: int
-
-
-RowKey = tuple[Group, int, bytes]
-
-
-class Changes:
-    """What has to be published: taken by `JoinState.take_changes` at record boundaries only."""
-
-    __slots__ = ("dirty", "finals", "late", "rows", "tombstones")
-
-    def __init__(self) -> None:
-        self.dirty: set[Cell] = set()
-        self.finals: list[PaneSnapshot] = []
-        self.rows: dict[RowKey, TraceChange] = {}
-        self.tombstones: dict[RowKey, int] = {}
-        """Old key to the offset at which the trace left it."""
-        self.late: list[LateSpan] = []
-
-    def __len__(self) -> int:
-        return len(self.dirty) + len(self.finals) + len(self.rows) + len(self.tombstones) + len(self.late)
+    frozen: bool = False
+    """Whether routes were frozen when `cell` was found: what was added then must be taken out by the same rule."""
 
 
 class JoinCounters(msgspec.Struct):
@@ -247,7 +177,7 @@ class JoinState:
                 trace = self.traces[trace_id]
                 assert trace.cell is not None
                 if trace.cell.idle_touched < trace.cell.touched:
-                    change = TraceChange(self._score(trace_id, trace.spans, trace.mode), trace.touched)
+                    change = TraceChange(self._score(trace_id, trace.spans, trace.frozen), trace.touched)
                     waiting.setdefault(trace.cell, []).append(change)
             for cell, rows in waiting.items():
                 cell.idle_touched = cell.touched
@@ -259,112 +189,118 @@ class JoinState:
     def result(self, trace_id: bytes) -> TraceResult | None:
         """The present result of a live trace, or None."""
         trace = self.traces.get(trace_id)
-        placed = None if trace is None else self._place(trace_id, trace.spans, trace.mode)
-        return None if trace is None or placed is None else self._measure(placed, trace.mode)
+        placed = None if trace is None else self._place(trace_id, trace.spans, trace.frozen)
+        return None if trace is None or placed is None else self._measure(placed, len(trace.spans))
 
     # -- one span ---------------------------------------------------------------------------------------------------
 
     def _keep(self, span: Span, pane: int, offset: int) -> None:
-        slot = self.slots.get(pane)
-        if slot is None:
-            slot = self.slots[pane] = PaneSlot(pane)
-        kept = pack(span, offset)
+        kept = pack(span, offset, self.closed_through)
         trace_id = span.trace_id
         trace = self.traces.get(trace_id)
         if trace is None:
+            slot = self._slot(pane)
             trace = self.traces[trace_id] = TraceState((kept,), slot, offset)
             slot.latest.add(trace_id)
             slot.hold(offset)
             self._update(trace_id, trace, (), span, offset)
             return
+        if pane <= trace.latest.pane - self.policy.trace_panes_max:
+            return  # as if it had come in time, and had been dropped since
         before = trace.spans
-        after = self._with(before, kept)
-        if after is before:
+        after = merged = with_copy(before, kept)
+        moved = pane > trace.latest.pane
+        if moved:
+            # Also for a mere copy: a replay that begins between a span and its copy must not remember the trace longer.
+            trace.latest.latest.discard(trace_id)
+            trace.latest = self._slot(pane)
+            trace.latest.latest.add(trace_id)
+            after = without_old(after, (pane - self.policy.trace_panes_max + 1) * self.policy.pane_ns)
+        if len(after) > self.policy.trace_spans_max + 1:
+            # The newest stay, and one more than may count, by which an oversize trace is known. So what is kept does not
+            # depend on the order of arrival, nor on spans so old that a replay does not see them.
+            oldest = min(after)
+            after = tuple(one for one in after if one is not oldest)
+        shortened = len(after) < len(merged)
+        if shortened:
+            trace.first_offset = first_offset(after)
+        if moved:
+            trace.latest.hold(trace.first_offset)
+        trace.spans = after
+        if len(after) == len(before) and same_spans(before, after):
             self.counters.duplicates += 1
             return
-        if pane > trace.latest.pane:
-            trace.latest.latest.discard(trace_id)
-            slot.latest.add(trace_id)
-            trace.latest = slot
-            after = self._without_old(after, pane)
-        if len(after) > self.policy.trace_spans_max:
-            # The smallest ids stay, so that what is kept does not depend on the order of arrival.
-            after = tuple(sorted(after)[: self.policy.trace_spans_max])
-            self.counters.oversize_traces += not trace.oversize
-            trace.oversize = True
-        trace.first_offset = min(int.from_bytes(kept[_OFFSET], "big") for kept in after)
-        trace.latest.hold(trace.first_offset)
-        trace.spans = after
-        self._update(trace_id, trace, before, span, offset)
+        self._slot(pane).hold(trace.first_offset)
+        self.counters.oversize_traces += len(before) <= self.policy.trace_spans_max < len(after)
+        self._update(trace_id, trace, before, span, offset, shortened=shortened)
 
-    def _with(self, spans: tuple[bytes, ...], kept: bytes) -> tuple[bytes, ...]:
-        """`spans` and `kept`; of two copies of a span the richer stays. `spans` itself when nothing changes."""
-        span_id = kept[_ID]
-        for position, other in enumerate(spans):
-            if other[_ID] == span_id:
-                mine, theirs = kept[_BODY], other[_BODY]
-                if (len(mine), mine) <= (len(theirs), theirs):
-                    return spans
-                richer = span_id + other[_OFFSET] + kept[_KIND:]
-                return (*spans[:position], richer, *spans[position + 1 :])
-        return (*spans, kept)
-
-    def _without_old(self, spans: tuple[bytes, ...], latest_pane: int) -> tuple[bytes, ...]:
-        oldest_ns = (latest_pane - self.policy.trace_panes_max + 1) * self.policy.pane_ns
-        if all(_decode(kept[_BODY]).end_ns >= oldest_ns for kept in spans):
-            return spans
-        return tuple(kept for kept in spans if _decode(kept[_BODY]).end_ns >= oldest_ns)
-
-    def _update(self, trace_id: bytes, trace: TraceState, before: tuple[bytes, ...], span: Span, offset: int) -> None:
+    def _update(
+        self,
+        trace_id: bytes,
+        trace: TraceState,
+        before: tuple[bytes, ...],
+        span: Span,
+        offset: int,
+        *,
+        shortened: bool = False,
+    ) -> None:
         """Move the trace's contribution from what `before` amounts to, to what its spans amount to now."""
-        if span.kind == _OTHER and self._changes_nothing(trace, before, span):
+        frozen = self.clock.routes_frozen
+        if span.kind == _OTHER and frozen == trace.frozen and self._changes_nothing(trace, before, span):
             return
-        home = trace.cell
+        home, recounted = trace.cell, trace.recounted
         if home is not None and home.slot.closed:
             home, trace.cell, trace.recounted = None, None, True
-        mode = _FROZEN * self.clock.routes_frozen | _OVERSIZE * trace.oversize
-        new = self._place(trace_id, trace.spans, mode)
+        if shortened:
+            trace.recounted = stood_in_closed(trace.spans, self.closed_through, self.policy.pane_ns)
+        new = self._place(trace_id, trace.spans, frozen)
         pane = None if new is None else new.event_ns // self.policy.pane_ns
         cell = None if new is None or pane is None or pane <= self.closed_through else self._cell(new.group, pane)
         if home is None and cell is None:
             return
-        if home is not None and trace.matched:
-            old = self._score(trace_id, before, trace.mode)
-            if cell is home and new is not None and old == self._measure(new, mode):
-                return
-            home.tally.add(old, recounted=trace.recounted, sign=-1)
-        self._leave(trace_id, home, cell, offset)
+        if home is not None:
+            if trace.matched:
+                old = self._score(trace_id, before, trace.frozen)
+                unchanged = cell is home and recounted == trace.recounted
+                if unchanged and new is not None and old == self._measure(new, len(trace.spans)):
+                    trace.frozen = frozen
+                    return
+                home.tally.add(old, recounted=recounted, sign=-1)
+            stays = cell is home and not (trace.matched and new is not None and not new.matched)
+            self._leave(trace_id, home, offset, gone=not stays)
         trace.touched = offset
         trace.cell = cell
         trace.matched = False
-        trace.mode = mode
+        trace.frozen = frozen
         if cell is not None and new is not None:
             self._enter(trace, cell, new)
 
     def _changes_nothing(self, trace: TraceState, before: tuple[bytes, ...], span: Span) -> bool:
         """Whether a span that is neither retrieval nor generation is a mere repetition of what is known.
 
-        It can matter by its route, by its parent link (once a kind occurs twice) and by replacing a span or dropping
-        old ones (then fewer or as many are kept as before).
+        It can matter by its route, by its parent link (once a kind occurs twice), by making the trace oversize, and by
+        replacing a span or dropping old ones (then fewer or as many are kept as before).
         """
-        if len(trace.spans) <= len(before) or (trace.cell is not None and trace.cell.slot.closed):
+        n_spans = len(trace.spans)
+        if not len(before) < n_spans <= self.policy.trace_spans_max:
             return False
-        kinds = [kept[_KIND] for kept in trace.spans if kept[_KIND] != _OTHER]
+        if trace.cell is not None and trace.cell.slot.closed:
+            return False
+        kinds = [kept[KIND] for kept in trace.spans if kept[KIND] != _OTHER]
         if not kinds:
             return True
         if len(kinds) != len(set(kinds)) or trace.cell is None:
             return False
         return not span.route or span.route == trace.cell.group.route
 
-    def _leave(self, trace_id: bytes, home: Cell | None, cell: Cell | None, offset: int) -> None:
-        if home is None:
-            return
+    def _leave(self, trace_id: bytes, home: Cell, offset: int, *, gone: bool) -> None:
+        """`gone`: a row that may have been published for it here must be deleted."""
         home.touched = offset
         self.changes.dirty.add(home)
         home.slot.unmatched.discard(trace_id)
         key = (home.group, home.slot.pane, trace_id)
         self.changes.rows.pop(key, None)
-        if cell is not home:
+        if gone:
             self.changes.tombstones[key] = offset
 
     def _enter(self, trace: TraceState, cell: Cell, new: Placed) -> None:
@@ -374,7 +310,7 @@ class JoinState:
         cell.slot.hold(trace.first_offset)
         if new.matched:
             trace.matched = True
-            result = self._measure(new, trace.mode)
+            result = self._measure(new, len(trace.spans))
             cell.tally.add(result, recounted=trace.recounted)
             self._set_row(cell, TraceChange(result, trace.touched))
         else:
@@ -385,30 +321,34 @@ class JoinState:
         self.changes.tombstones.pop(key, None)
         self.changes.rows[key] = change
 
-    def _cell(self, group: Group, pane: int) -> Cell:
+    def _slot(self, pane: int) -> PaneSlot:
         slot = self.slots.get(pane)
         if slot is None:
             slot = self.slots[pane] = PaneSlot(pane)
+        return slot
+
+    def _cell(self, group: Group, pane: int) -> Cell:
+        slot = self._slot(pane)
         cell = slot.cells.get(group)
         if cell is None:
             cell = slot.cells[group] = Cell(group, slot)
             self.open_groups[group] = self.open_groups.get(group, 0) + 1
         return cell
 
-    def _place(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> Placed | None:
+    def _place(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> Placed | None:
         unpacked = [unpack(kept, trace_id) for kept in spans]
-        return place(unpacked, self.scoring, routes_frozen=bool(mode & _FROZEN))
+        return place(unpacked, self.scoring, routes_frozen=frozen)
 
-    def _measure(self, placed: Placed, mode: int) -> TraceResult:
+    def _measure(self, placed: Placed, n_spans: int) -> TraceResult:
         result = measure(placed, self.scoring)
-        if mode & _OVERSIZE and result.matched:
+        if n_spans > self.policy.trace_spans_max and result.matched:
             return msgspec.structs.replace(result, state=State.truncated, rank_weighted_recall=None, top1_score=None)
         return result
 
-    def _score(self, trace_id: bytes, spans: tuple[bytes, ...], mode: int) -> TraceResult:
-        placed = self._place(trace_id, spans, mode)
+    def _score(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> TraceResult:
+        placed = self._place(trace_id, spans, frozen)
         assert placed is not None, "a placed trace has a retrieval or a generation"
-        return self._measure(placed, mode)
+        return self._measure(placed, len(spans))
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -436,8 +376,9 @@ class JoinState:
     def _give_verdicts(self, slot: PaneSlot) -> None:
         for trace_id in slot.unmatched:
             trace = self.traces[trace_id]
-            assert trace.cell is not None and trace.cell.slot is slot
-            result = self._score(trace_id, trace.spans, trace.mode)
+            assert trace.cell is not None
+            assert trace.cell.slot is slot
+            result = self._score(trace_id, trace.spans, trace.frozen)
             trace.cell.tally.add(result, recounted=trace.recounted)
             self._set_row(trace.cell, TraceChange(result, trace.touched))
 

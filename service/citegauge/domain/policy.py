@@ -74,7 +74,7 @@ class JoinPolicy:
     trace_panes_max: int = 60
     """A trace's result uses only spans of the newest so many panes of that trace."""
     trace_spans_max: int = 1_000
-    """A trace with more distinct spans than this is `truncated` for as long as it is in memory."""
+    """A trace with more distinct spans than this, within its newest `trace_panes_max` panes, is `truncated`."""
     traces_max: int = 500_000
     """Traces in flight per worker partition; past it the oldest open pane is closed early and counted."""
     groups_max: int = 2_000
