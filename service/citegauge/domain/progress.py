@@ -84,6 +84,8 @@ class Commit(msgspec.Struct, frozen=True):
     @classmethod
     def from_metadata(cls, offset: int, text: str) -> Commit:
         """Inverse of `to_metadata`. Raises ValueError for anything that it did not write."""
+        if len(text) > METADATA_BYTES_MAX:
+            raise ValueError("too long")
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as exc:
@@ -96,7 +98,12 @@ class Commit(msgspec.Struct, frozen=True):
             raise ValueError("cut off or malformed") from exc
         if not 0 <= offset <= position:
             raise ValueError("position lies before the offset")
-        return cls(offset, position, clock, tuple(Event(at, _EVENT_CODES[code], pane) for at, code, pane in events))
+        if not all(offset <= at < position and 0 <= code < len(_EVENT_CODES) for at, code, _ in events):
+            raise ValueError("an event that cannot have happened")
+        commit = cls(offset, position, clock, tuple(Event(at, _EVENT_CODES[code], pane) for at, code, pane in events))
+        if commit.to_metadata() != text:
+            raise ValueError("written in another way")
+        return commit
 
 
 _metadata = msgspec.msgpack.Decoder(tuple[int, Clock, list[tuple[int, int, int]]])
