@@ -6,7 +6,8 @@ The way through this package:
     look       a record → its spans, with who claimed them        forms: what bytes look like from outside
     counts     what was seen, per source and convention           hints: what could help and is not used
     traces     the sample joined and scored as the core does      causes: why a trace is not measured, in words
-    verdicts   per metric: can, partly, cannot, and the change    delivery: keys, clocks, sizes, unreadable records
+    verdicts   per metric: can, partly, cannot, and the change    (recall, splits; verdict: what one is)
+    delivery   keys, clocks, sizes, unreadable records
     report     all of it as text; as_json: as one JSON object
 """
 
@@ -31,7 +32,8 @@ from citegauge.tools.doctor.sample import (
     topic_sample,
 )
 from citegauge.tools.doctor.traces import TraceBook, Traces, edges_of
-from citegauge.tools.doctor.verdicts import Context, Verdict, verdicts
+from citegauge.tools.doctor.verdict import Context, Verdict
+from citegauge.tools.doctor.verdicts import verdicts
 
 __all__ = [
     "Bounds",

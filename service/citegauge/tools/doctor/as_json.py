@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from citegauge.domain.recall import STATE_NAMES
 from citegauge.tools.doctor import Report
 from citegauge.tools.doctor.counts import ClockCounts, SourceCounts
-from citegauge.tools.doctor.practice import Reading
 from citegauge.tools.doctor.report import first_change
 from citegauge.tools.doctor.sample import Reach
-from citegauge.tools.doctor.verdicts import Verdict
+from citegauge.tools.doctor.verdict import Verdict
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _source(source: SourceCounts, reaches: dict[int, Reach]) -> dict[str, Any]:
-    found = asdict(replace(source, reading=Reading()))
+    found: dict[str, Any] = msgspec.to_builtins(source, str_keys=True)
     found["reading"] = {"encoding": source.reading.encoding, "keyed": source.reading.keyed}
     found["clock"] = _clock(source.clock)
     found["partitions"] = {

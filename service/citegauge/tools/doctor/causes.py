@@ -98,7 +98,9 @@ def recall_cause(trace: JoinedTrace, policy: ScorePolicy) -> Cause:
         )
     assert state in _FIXED, state
     because, change = _FIXED[state]
-    return Cause(state, because, change if note.stage != "langfuse" else _LANGFUSE.get(state, change))
+    if result.state == State.no_generation:
+        change = _INSTRUMENT_LLM.get(note.stage, change)
+    return Cause(state, because, change)
 
 
 _FIXED: Mapping[str, tuple[str, str]] = {
@@ -130,7 +132,26 @@ _FIXED: Mapping[str, tuple[str, str]] = {
         "send end times as Unix nanoseconds from a synchronised clock (see the clock below)",
     ),
 }
-_LANGFUSE = {"no_generation": 'make the LLM call an observation of type "generation" in the same trace'}
+_INSTRUMENT_LLM: Mapping[str, str] = {
+    "openinference": (
+        "instrument the LLM client too, in the same trace: OpenAIInstrumentor().instrument() of "
+        "openinference-instrumentation-openai, or the package of your LLM"
+    ),
+    "langfuse": 'make the LLM call an observation of type "generation" in the same trace',
+    "mlflow": "let MLflow trace the LLM call too, in the same trace: mlflow.openai.autolog(), or the one of your library",
+}
+
+
+def latent_cause(trace: JoinedTrace) -> Cause | None:
+    """What would stop an unmatched trace from being measured once its other half came; None: nothing is known."""
+    result, note = trace.result, trace.note
+    if result.state == State.no_generation:
+        if note.stage_flags & Flag.TRUNCATED:
+            return truncated_cause(trace)
+        return None if result.retrieved else _ids_missing(trace)
+    if result.state == State.no_retrieval and not note.answered:
+        return _no_output(trace)
+    return None
 
 
 def truncated_cause(trace: JoinedTrace) -> Cause:

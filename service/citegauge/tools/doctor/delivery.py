@@ -9,7 +9,7 @@ from typing import Literal
 from citegauge.domain.policy import SECOND_NS, JoinPolicy
 from citegauge.tools.doctor.counts import Fault, SourceCounts
 from citegauge.tools.doctor.traces import JoinedTrace, Traces
-from citegauge.tools.doctor.verdicts import share_text
+from citegauge.tools.doctor.verdict import share_text
 
 Level = Literal["problem", "note", "good"]
 COLLECTOR_BYTES_MAX = 1_000_000

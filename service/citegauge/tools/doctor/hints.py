@@ -9,13 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from citegauge.conventions.base import RawSpan
+from citegauge.conventions.base import Facts, RawSpan
+from citegauge.conventions.documents import documents_in
 from citegauge.conventions.routes import cleaned
-from citegauge.conventions.values import loads
+from citegauge.conventions.values import embedded, loads
 from citegauge.domain.span import Kind
-from citegauge.tools.doctor.look import Seen
+from citegauge.tools.doctor.look import UNCLAIMED, Seen
 
 NAMES_MAX = 500
+KEYS_SHOWN_MAX = 8
 KEYS_MAX = 300
 ROUTES_MAX = 40
 """An attribute with more values is no route."""
@@ -42,13 +44,15 @@ class Suspect(NamedTuple):
     spans: int
     keys: tuple[str, ...]
     """Some attribute names of the first such span."""
+    fields: Mapping[str, str]
+    """Fields of a mapping that could read it: which attribute holds documents, ids, scores or the answer."""
 
 
 class Hints:
     """Collects; bounded in every direction."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+        self._names: dict[tuple[str, str], Suspect] = {}
         self._values: dict[str, dict[bytes, str | None]] = {}
         """Attribute → trace → its value there; None: it has several."""
         self._traces: set[bytes] = set()
@@ -58,7 +62,7 @@ class Hints:
         raw = seen.raw
         if raw is None:
             return
-        if seen.span.kind == Kind.OTHER:
+        if seen.span.kind == Kind.OTHER and _says_nothing(seen):
             self._suspect(raw)
         if len(self._traces) < TRACES_MAX or seen.span.trace_id in self._traces:
             self._traces.add(seen.span.trace_id)
@@ -67,10 +71,13 @@ class Hints:
 
     def _suspect(self, raw: RawSpan) -> None:
         kind = "retrieval" if _RETRIEVAL.search(raw.name) else "generation" if _GENERATION.search(raw.name) else ""
-        key = (kind, raw.name[:VALUE_LENGTH_MAX])
-        if kind and (key in self._names or len(self._names) < NAMES_MAX):
-            count, keys = self._names.get(key, (0, tuple(list(raw.attributes)[:8])))
-            self._names[key] = (count + 1, keys)
+        name = raw.name[:VALUE_LENGTH_MAX]
+        known = self._names.get((kind, name))
+        if known is not None:
+            self._names[kind, name] = known._replace(spans=known.spans + 1, fields=known.fields or fields_of(raw, kind))
+        elif kind and len(self._names) < NAMES_MAX:
+            keys = tuple(list(raw.attributes)[:KEYS_SHOWN_MAX])
+            self._names[kind, name] = Suspect(name, kind, 1, keys, fields_of(raw, kind))
 
     def _note_value(self, key: str, value: str, trace_id: bytes) -> None:
         values = self._values.get(key)
@@ -81,9 +88,9 @@ class Hints:
         values[trace_id] = value if values.get(trace_id, value) == value else None
 
     def suspects(self, kind: str) -> list[Suspect]:
-        """The most frequent names that look like this kind."""
-        found = [Suspect(name, of, count, keys) for (of, name), (count, keys) in self._names.items() if of == kind]
-        return sorted(found, key=lambda one: (-one.spans, one.name))
+        """The names that look like this kind, the likeliest first."""
+        found = [suspect for suspect in self._names.values() if suspect.kind == kind]
+        return sorted(found, key=lambda one: (not one.fields, -one.spans, one.name))
 
     def route_keys(self) -> list[tuple[str, int]]:
         """Attributes that could be routes, and how many values they have, the likeliest first."""
@@ -98,6 +105,45 @@ class Hints:
                 found.append(((not _LIKELY.search(key), -coverage, key), key, routes))
         return [(key, routes) for _, key, routes in sorted(found)]
 
+
+_VAGUE = frozenset(("tool", "span", "unknown", "task", "execute_tool", "event", ""))
+_KIND_KEYS = ("openinference.span.kind", "langfuse.observation.type", "gen_ai.operation.name", "traceloop.span.kind")
+
+
+def _says_nothing(seen: Seen) -> bool:
+    """A span that no convention claims, or whose kind is a general word; a chain or an agent knows that it is one."""
+    if seen.convention == UNCLAIMED or seen.raw is None:
+        return True
+    stated = [value for key in _KIND_KEYS if (value := seen.raw.attributes.get(key)) is not None]
+    return bool(stated) and all(isinstance(value, str) and value.lower() in _VAGUE for value in stated)
+
+
+def fields_of(raw: RawSpan, kind: str) -> dict[str, str]:
+    """Which attributes could be the documents, ids and scores of a retrieval, or the text of an answer."""
+    found: dict[str, str] = {}
+    for key, value in raw.attributes.items():
+        if len(key) > VALUE_LENGTH_MAX:
+            continue
+        if kind == "generation":
+            if isinstance(value, str) and value and _ANSWER_KEY.search(key):
+                found.setdefault("output", key)
+            continue
+        documents = documents_in(value, Facts())
+        items = embedded(value, Facts())
+        if documents:
+            found.setdefault("documents", key)
+        elif isinstance(items, list) and items:
+            if all(type(item) in (int, float) for item in items) and "score" in key.lower():
+                found.setdefault("scores", key)
+            elif all(type(item) in (int, str) for item in items) and _IDS_KEY.search(key):
+                found.setdefault("ids", key)
+    if "documents" in found:
+        return {"documents": found["documents"]}
+    return found if kind == "generation" or "ids" in found else {}
+
+
+_ANSWER_KEY = re.compile(r"output|answer|response|completion|reply|result", re.IGNORECASE)
+_IDS_KEY = re.compile(r"id|doc|chunk|hit|source|context|node|match|result", re.IGNORECASE)
 
 _LIKELY = re.compile(
     r"route|feature|app|tenant|project|collection|endpoint|workflow|agent|tag|data_source|index|pipeline|team|tool",

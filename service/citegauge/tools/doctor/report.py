@@ -18,7 +18,7 @@ from citegauge.tools.doctor import Report
 from citegauge.tools.doctor.counts import AnswerCounts, ConventionCounts, SourceCounts, StageCounts
 from citegauge.tools.doctor.delivery import Finding
 from citegauge.tools.doctor.sample import Reach
-from citegauge.tools.doctor.verdicts import CAUSES_SHOWN_MAX, Counted, Verdict, share_text
+from citegauge.tools.doctor.verdict import CAUSES_SHOWN_MAX, Counted, Verdict, share_text
 from citegauge.tools.replay import rfc3339
 
 WIDTH_MAX = 120
@@ -129,7 +129,7 @@ def _explained(verdict: Verdict) -> RenderableType:
     lines: list[RenderableType] = [Text(verdict.because)]
     if verdict.change:
         lines.append(_arrow(verdict.change))
-    if verdict.metric in ("cited_chunk_recall", "top1_score"):
+    if verdict.answer != "can" and verdict.metric in ("cited_chunk_recall", "top1_score"):
         lines += [
             _other(counted) for counted in verdict.causes[:CAUSES_SHOWN_MAX] if counted.cause.change != verdict.change
         ]
@@ -183,16 +183,12 @@ def _conventions(report: Report) -> Table:
     table.add_column("spans", justify="right", no_wrap=True)
     table.add_column("share of these spans with …")
     for source in report.sources:
+        name = escape(Path(source.name).name if not source.is_topic else source.name)
         for convention, counts in sorted(source.conventions.items(), key=lambda item: -item[1].spans):
-            name = escape(Path(source.name).name if not source.is_topic else source.name)
             for number, (kind, spans, said) in enumerate(_kinds(counts)):
-                table.add_row(
-                    *([name if not number else ""] if several else []),
-                    escape(convention) if not number else "",
-                    kind,
-                    f"{spans:,}",
-                    said,
-                )
+                shown = escape(convention) if not number else ""
+                table.add_row(*([name] if several else []), shown, kind, f"{spans:,}", said)
+                name = ""
     return table
 
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from citegauge.tools.replay import records_of
 from citegauge.tools.simulate_spec import parse_duration
 
-FETCH_RECORDS_MAX = 2_000
+FETCH_RECORDS_MAX = 500
 POLL_MS = 500
 QUIET_S_MAX = 5.0
 """Reading ends when nothing has come for so long although the log goes on (aborted or unfinished transactions)."""

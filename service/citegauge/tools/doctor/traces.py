@@ -50,6 +50,8 @@ class Note:
     by_position: bool = False
     by_id: bool = False
     position_zero: bool = False
+    answered: bool = False
+    """Some generation span has its answer or its citations."""
     streamed: bool = False
     route_rank: int = 255
     route_key: str = ""
@@ -76,6 +78,7 @@ class Note:
             self.by_position = self.by_position or bool(span.positions)
             self.by_id = self.by_id or bool(span.cited)
             self.position_zero = self.position_zero or 0 in (span.positions or ())
+            self.answered = self.answered or bool(span.citation_form)
             self.streamed = self.streamed or (not span.citation_form and is_streamed(seen.raw))
             if span.flags & Flag.RETRIEVED_IS_CITED:
                 self.stage = self.stage or seen.convention
