@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ from citegauge.pipeline import Decoder
 from citegauge.ports import WindowRow
 from citegauge.settings import Settings
 from citegauge.tools import simulate_output
+from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
 from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
 from citegauge.tools.samples import hot_samples, roll_samples, stalled, writer_samples
@@ -143,6 +145,19 @@ async def sample_topic(settings: Settings, topic: str, bounds: Bounds) -> Source
     """The newest records of a topic for the doctor. Raises `FatalError` or `RetryableError`."""
     async with looking(settings.kafka, topic) as consumer:
         return await topic_sample(consumer, topic, bounds)
+
+
+async def audit(settings: Settings, asked: Asked, on_progress: Progress | None = None) -> AuditReport:
+    """Whether ClickHouse holds what the source topics say. Raises `FatalError` or `RetryableError`."""
+    kafka, database = settings.kafka, open_clickhouse(settings)
+    admin = await clients.admin(kafka)
+    decoders = build_decoders(settings, keyed=True) | build_decoders(settings, keyed=False)
+    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka))
+    try:
+        return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
+    finally:
+        await admin.close()
+        database.close()
 
 
 def run_demo(options: DemoOptions) -> None:

@@ -17,11 +17,12 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from citegauge import bootstrap
 from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
+from citegauge.tools import audit as auditing
 from citegauge.tools import doctor as doctoring
 from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
@@ -211,6 +212,53 @@ def migrate(config: Path | None) -> None:
     finally:
         database.close()
     click.echo("\n".join(f"applied {name}" for name in applied) or "nothing to do: the schema is up to date")
+
+
+@cli.command(short_help="Does ClickHouse hold what the topic says?")
+@config_option
+@click.option(
+    "--from",
+    "starts",
+    multiple=True,
+    metavar="[TOPIC/PARTITION=]OFFSET|TIME",
+    help="Read from there; repeatable.  [default: the beginning of the log]",
+)
+@click.option("--empty-before", is_flag=True, help="The worker began there too, with nothing: judge from there on.")
+@click.option("--forgotten", multiple=True, metavar="TRACE_ID", help="Rows deleted on purpose; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def audit(
+    config: Path | None, starts: tuple[str, ...], empty_before: bool, forgotten: tuple[str, ...], as_json: bool
+) -> None:
+    """Read the source topics once, count everything anew, and compare with every pane, trace and late row stored.
+
+    It shares the formulas with the worker and nothing else, reads up to what the worker says it has published, and judges
+    minutes that are closed. Exit status 0: all is equal; 1: something differs (it is named), or nothing could be judged.
+    """
+    asked = auditing.Asked(starts=starts, empty_before=empty_before, forgotten=frozenset(forgotten))
+    with _passed() as passed:
+        report = asyncio.run(bootstrap.audit(load(config), asked, passed))
+    text = [msgspec.json.encode(report.as_dict()).decode()] if as_json else auditing.lines(report)
+    click.echo("\n".join(text))
+    if report.differences or not report.judged:
+        sys.exit(1)
+
+
+@contextmanager
+def _passed() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar for each partition, when standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} records"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def passed(source: str, done: int, total: int) -> None:
+            if source not in tasks:
+                tasks[source] = progress.add_task(source, total=total)
+            progress.update(tasks[source], completed=done)
+
+        yield passed
 
 
 @contextmanager

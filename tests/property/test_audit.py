@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, RoutePolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit
 from citegauge.pipeline import PartitionPipeline, Record, Source
-from citegauge.ports import LateRow, PaneRow, TraceRow
+from citegauge.ports import LateRow, PaneRow
 from citegauge.tools.audit import AuditReport, PartitionAudit, Range, StoredRows, keyed_opener
 from citegauge.tools.audit import partition as partition_module
 from support.core_logs import SHORT_JOIN, Log, LogRecord, Shape, generation, random_log, retrieval
@@ -36,7 +36,7 @@ class Tables(StoredRows):
         self.source = source
         self.rows: dict[str, dict[tuple[Any, ...], Row]] = {"panes": {}, "traces": {}, "late": {}}
 
-    def put(self, row: PaneRow | TraceRow | LateRow) -> None:
+    def put(self, row: msgspec.Struct) -> None:
         """What `FINAL` would show of it: the highest version of each key."""
         fields = msgspec.structs.asdict(row)
         fields["pane_s"] = fields.pop("pane")
@@ -181,6 +181,7 @@ def test_a_read_from_the_middle_judges_what_it_can() -> None:
     assert 20 < part.judged < whole.judged
     assert part.partitions[0].compared["late"] > 0
     first_s = log.records[len(log.records) // 3].timestamp_ns // SECOND_NS
+    assert part.partitions[0].judged_from is not None
     assert 240 <= part.partitions[0].judged_from - first_s <= 360  # 4 panes, the skew and a rounding
 
 

@@ -1,15 +1,31 @@
 """AUDIT: does ClickHouse hold what the log says? An oracle that reads the topic once, and the comparison.
 
-    oracle      one partition's log → closed panes, trace rows, late spans; shares the formulas with the worker, not the join
-    stored      the same in ClickHouse
-    partition   feeds the one, asks the other, names what differs
-    report      what was found
-
-Reading Kafka is the composition root's business.
+oracle      one partition's log → closed panes, trace rows, late spans; shares the formulas with the worker, not the join
+stored      the same in ClickHouse
+partition   feeds the one, asks the other, names what differs
+topic       from where to where each partition is read
+run         which topics there are, and how their records are opened
+report      what was found, for the terminal and as JSON
 """
 
-from citegauge.tools.audit.partition import PartitionAudit, Range, keyed_opener
-from citegauge.tools.audit.report import AuditReport, Difference, PartitionReport
+from citegauge.tools.audit.partition import PartitionAudit, Range, keyed_opener, rekeyed_opener
+from citegauge.tools.audit.report import AuditReport, Difference, PartitionReport, lines
+from citegauge.tools.audit.run import KafkaSide, run_audit
 from citegauge.tools.audit.stored import StoredRows
+from citegauge.tools.audit.topic import Asked, Progress
 
-__all__ = ["AuditReport", "Difference", "PartitionAudit", "PartitionReport", "Range", "StoredRows", "keyed_opener"]
+__all__ = [
+    "Asked",
+    "AuditReport",
+    "Difference",
+    "KafkaSide",
+    "PartitionAudit",
+    "PartitionReport",
+    "Progress",
+    "Range",
+    "StoredRows",
+    "keyed_opener",
+    "lines",
+    "rekeyed_opener",
+    "run_audit",
+]

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from citegauge.domain import rekeyed
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
-from citegauge.domain.recall import STATE_NAMES, Group, TraceResult
+from citegauge.domain.recall import STATE_NAMES, TraceResult
 from citegauge.domain.span import Kind, Span
 from citegauge.errors import DeadLetterError
 from citegauge.pipeline import Decoder, Record, Source
@@ -58,6 +59,18 @@ def keyed_opener(source: Source, decode: Decoder, record_bytes_max: int) -> Open
         for index, item in enumerate(decode(record.value)):
             origin = (source.topic, source.partition, record.offset, index)
             yield Arrival(item, record.timestamp_ns, origin) if isinstance(item, Span) else None
+
+    return open_record
+
+
+def rekeyed_opener(record_bytes_max: int) -> Opener:
+    """Opens the records of the re-keyed topic, where every span carries its origin."""
+
+    def open_record(record: Record) -> Iterable[Arrival | None]:
+        if not record.value or len(record.value) > record_bytes_max:
+            raise DeadLetterError("unreadable")
+        for one in rekeyed.decode(record.value):
+            yield Arrival(one.span, one.record_ns, (one.topic, one.partition, one.offset, one.index), one.source)
 
     return open_record
 
@@ -311,4 +324,4 @@ def _trace_values(row: Row, closed_at: int) -> Values:
     }
 
 
-__all__ = ["Group", "PartitionAudit", "Range", "keyed_opener"]
+__all__ = ["PartitionAudit", "Range", "keyed_opener", "rekeyed_opener"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 Values = Mapping[str, Any]
@@ -98,3 +99,48 @@ class AuditReport:
             "partitions": [partition.as_dict() for partition in self.partitions],
             "listed": [difference.as_dict() for difference in self.listed],
         }
+
+
+def lines(report: AuditReport) -> Iterator[str]:
+    """The report as text: partitions, what differs, and the verdict."""
+    for one in report.partitions:
+        judged = f"{one.panes} minutes judged"
+        if one.judged_from is not None and one.judged_to is not None:
+            judged += f", {_utc(one.judged_from)} to {_utc(one.judged_to)}"
+        rows = ", ".join(f"{n} {table}" for table, n in one.compared.items())
+        yield f"{one.source}: {one.records} records, offsets {one.start} to {one.end}; {judged}; rows: {rows}"
+        if one.unreadable:
+            yield f"  {one.unreadable} records or spans cannot be read (dead letters)"
+        if one.behind:
+            yield f"  {one.behind} records are not published yet, and not judged"
+        if one.forced:
+            yield f"  {one.forced} rows of minutes that were closed early (join.traces_max), judged as such"
+        if one.older_epoch:
+            yield f"  {one.older_epoch} rows of an earlier kafka.epoch, not judged"
+        yield from (f"  {note}" for note in one.notes)
+    for found in report.listed:
+        key = " ".join(f"{name}={_shown(name, value)}" for name, value in found.key.items())
+        yield f"DIFFERENT {found.table}: {key}"
+        yield f"    stored:   {_values(found.stored)}"
+        yield f"    expected: {_values(found.expected)}"
+    if report.differences > len(report.listed):
+        yield f"… and {report.differences - len(report.listed)} more"
+    if report.differences:
+        by_table = ", ".join(f"{sum(one.different[table] for one in report.partitions)} in {table}" for table in TABLES)
+        yield f"{report.differences} rows differ: {by_table}"
+    elif report.judged:
+        yield f"all rows of {report.judged} minutes are what the log says"
+    else:
+        yield "nothing to judge: no minute is closed yet whose whole hold-back was read"
+
+
+def _values(values: Values | None) -> str:
+    return "no such row" if values is None else " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _shown(name: str, value: Any) -> str:
+    return _utc(value) if name == "pane_s" else str(value)
+
+
+def _utc(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
