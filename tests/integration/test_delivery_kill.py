@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.worker import Feed, Site, WorkerProcess, pairs, traffic
-from support.worker_tables import Tables, expected, newest_panes, read_topic, stored
+from support.worker import Feed, WorkerProcess, pairs, traffic
+from support.worker_tables import assert_equal, expected, read_topic, stored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,21 +28,6 @@ AGAIN = re.compile(r"\((\d+) records again in silence\)")
 def disturbed_traffic(seed: int, minutes: int = 25) -> Pairs:
     """About 400 spans a minute with everything that a network does to them."""
     return pairs(traffic(seed, minutes=minutes, per_minute=200, end_ns=time.time_ns() - PAST_NS))
-
-
-def assert_equal(database: ClickHouse, site: Site, truth: Tables, worker: WorkerProcess, timeout_s: float = 60) -> None:
-    """The site's tables come to equal the truth, and the newest rows of its panes topic do too."""
-    found: list[str] = []
-
-    def settled() -> bool:
-        found[:] = stored(database, site.database).differences(truth)
-        return not found
-
-    try:
-        worker.until(settled, "the tables equal the offline pass", timeout_s)
-    except AssertionError as exc:
-        raise AssertionError(f"{len(found)} differences (stored, expected):\n" + "\n".join(found[:5])) from exc
-    assert newest_panes(site) == truth.panes
 
 
 def until_reading(worker: WorkerProcess) -> None:

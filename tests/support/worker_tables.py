@@ -15,7 +15,7 @@ from citegauge.adapters.clickhouse import ClickHouse
 from citegauge.domain.progress import Clock, Commit
 from citegauge.pipeline import Flush, Limits, PartitionPipeline, Record, Source
 from citegauge.ports import PaneMessage, PaneUpdate, TraceRow
-from support.worker import Site
+from support.worker import Site, WorkerProcess
 
 FAR_NS = 1 << 62
 """A wall clock that has left every pane behind."""
@@ -128,6 +128,21 @@ def newest_panes(site: Site) -> Table:
 def expected(site: Site, log: Iterable[ConsumerRecord], *, idle_wall_ns: int | None = FAR_NS) -> Tables:
     """The tables after one uninterrupted pass over the log, with an idle flush at its end unless `idle_wall_ns` is None."""
     return Offline(site, log, idle_wall_ns).tables
+
+
+def assert_equal(database: ClickHouse, site: Site, truth: Tables, worker: WorkerProcess, timeout_s: float = 60) -> None:
+    """The site's tables come to equal the truth, and the newest rows of its panes topic do too."""
+    found: list[str] = []
+
+    def settled() -> bool:
+        found[:] = stored(database, site.database).differences(truth)
+        return not found
+
+    try:
+        worker.until(settled, "the tables equal the offline pass", timeout_s)
+    except AssertionError as exc:
+        raise AssertionError(f"{len(found)} differences (stored, expected):\n" + "\n".join(found[:5])) from exc
+    assert newest_panes(site) == truth.panes
 
 
 class Offline:

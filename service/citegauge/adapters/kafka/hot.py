@@ -39,6 +39,7 @@ POLL_MS = 200
 YIELD_EVERY_RECORDS = 200
 """Records read between two turns of the event loop: about 4 ms of work."""
 LOOKUP_TIMEOUT_S = 30.0
+ENDS_TIMEOUT_S = 5.0
 FLUSHES_MAX = 2_000
 """Unfinished flushes, beside the bound on their rows."""
 
@@ -95,6 +96,7 @@ class HotTier:
         self._stopping = asyncio.Event()
         self._handing_over: asyncio.Event | None = None
         self._paused = False
+        self._asked_ends: dict[TopicPartition, int] = {}
         self.assignment_changed = False
         self._retired = HotTotals()
         self.turned_ns = time.monotonic_ns()
@@ -122,6 +124,8 @@ class HotTier:
                 if time.monotonic_ns() >= next_flush_ns or self._pending() >= self._settings.publish.flush_rows_max:
                     next_flush_ns = time.monotonic_ns() + interval_ns
                     self._flush()
+                    if self._paused and self._owned:
+                        await self._ask_ends()
             await self._drain()
             self._check_tasks(writing)
         finally:
@@ -319,7 +323,15 @@ class HotTier:
             end = self._consumer.highwater(partition)
         except (IllegalStateError, AssertionError):
             return -1
-        return -1 if end is None else int(end)
+        return max(-1 if end is None else int(end), self._asked_ends.get(partition, -1))
+
+    async def _ask_ends(self) -> None:
+        """While nothing is fetched, no fetch tells where the log ends: ask, so that a lag that grows is seen."""
+        try:
+            ends = await timely(self._consumer.end_offsets(list(self._owned)), ENDS_TIMEOUT_S, "the end of the log")
+        except (RetryableError, KafkaError):
+            return
+        self._asked_ends = {partition: int(end) for partition, end in ends.items()}
 
     def _keep_pressure(self) -> None:
         bound = self._settings.clickhouse.buffer_rows_max
@@ -333,6 +345,7 @@ class HotTier:
         elif self._paused and self._writer.backlog_rows <= bound // 2:
             logger.warning("reading goes on: %d rows wait for ClickHouse", self._writer.backlog_rows)
             self._paused = False
+            self._asked_ends.clear()
             self._consumer.resume(*assigned)
 
     # -- publishing -----------------------------------------------------------------------------------------------------
