@@ -12,6 +12,6 @@ The map, in the order in which data flows:
     domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h
     adapters/rolling.py     the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker
-    tools/                  replay, simulate, demo
+    tools/                  replay, simulate, demo, doctor, audit, forget
     bootstrap.py            ties them together; cli.py offers them as commands
 """

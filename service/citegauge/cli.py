@@ -24,6 +24,7 @@ from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
 from citegauge.tools import audit as auditing
 from citegauge.tools import doctor as doctoring
+from citegauge.tools import forget as forgetting
 from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
 from citegauge.tools.doctor.as_json import report_json
@@ -241,6 +242,27 @@ def audit(
     click.echo("\n".join(text))
     if report.differences or not report.judged:
         sys.exit(1)
+
+
+@cli.command(short_help="Delete what is stored of single traces.")
+@config_option
+@click.option("--trace-id", "trace_ids", multiple=True, required=True, metavar="ID", help="In any form; repeatable.")
+def forget(config: Path | None, trace_ids: tuple[str, ...]) -> None:
+    """Delete the trace rows and late rows of these traces from ClickHouse; minutes and windows hold counts only.
+
+    The topics keep their records until their own retention lets them go: do not read that stretch again (`run
+    --rebuild-from`) before, or repeat this afterwards. User and session ids are not stored, so there is nothing to forget.
+    """
+    settings = load(config)
+    database = bootstrap.open_clickhouse(settings)
+    try:
+        found = forgetting.forget(database, settings.clickhouse.database, trace_ids)
+    finally:
+        database.close()
+    for one in found:
+        click.echo(f"{one.trace_id}: {one.traces} trace rows and {one.late} late rows deleted")
+        if one.still_open:
+            click.echo(f"{one.trace_id}: its minute is still open, so repeat this in a few minutes", err=True)
 
 
 @contextmanager
