@@ -6,23 +6,25 @@ take_flush(...)   everything to publish since the last flush, and the commit tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from citegauge.conventions import SpanFault
-from citegauge.domain.changes import Changes, PaneSnapshot, TraceChange
+from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
 from citegauge.domain.join import JoinState
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
 from citegauge.domain.recall import STATE_NAMES, Group, State
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Kind, Span
 from citegauge.errors import DeadLetterError, FatalError
 from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone
 
-Decoder = Callable[[bytes], list[Span | SpanFault]]
+Decoder = Callable[[bytes], Sequence[Span | SpanFault | Rekeyed]]
+"""A source's records to spans, or the re-keyed topic's to spans with their origin."""
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind}
 EPOCH_MAX = (1 << 15) - 1
 REPLAY_CHANGES_MAX = 10_000
@@ -150,11 +152,13 @@ class PartitionPipeline:
         replaying = offset < self.live_from
         if not replaying and self.progress.position < self.live_from:
             self._go_live()
-        self.progress.before_record(offset, self.join.clock)
+        self.progress.before_record(offset, self.join.clock_before)
         try:
             for index, item in enumerate(self._read(record)):
                 if isinstance(item, Span):
                     self.join.apply(item, offset, index, record.timestamp_ns)
+                elif isinstance(item, Rekeyed):
+                    self.join.apply(item.span, offset, index, item.record_ns, item, record.timestamp_ns)
                 else:
                     self._set_aside(record, item.index, item.reason, item.detail)
         except DeadLetterError as exc:
@@ -204,22 +208,7 @@ class PartitionPipeline:
                 )
                 for (group, pane, trace_id), offset in changes.tombstones.items()
             ],
-            late=[
-                LateRow(
-                    topic=self.source.topic,
-                    partition=self.source.partition,
-                    offset=late.offset,
-                    index=late.index,
-                    trace_id=late.span.trace_id.hex(),
-                    span_id=late.span.span_id.hex(),
-                    kind=KIND_NAMES[late.span.kind],
-                    route=late.span.route,
-                    end_ns=late.span.end_ns,
-                    pane=self._pane_s(late.pane),
-                    watermark_ns=late.watermark_ns,
-                )
-                for late in changes.late
-            ],
+            late=[self._late_row(late) for late in changes.late],
             dead=dead,
             closed_through=self._pane_s(self.join.closed_through) if self.join.closed_through >= 0 else -1,
             watermark_ns=self.join.watermark_ns,
@@ -228,7 +217,7 @@ class PartitionPipeline:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, record: Record) -> list[Span | SpanFault]:
+    def _read(self, record: Record) -> Sequence[Span | SpanFault | Rekeyed]:
         if not record.value:
             raise DeadLetterError("empty_record")
         if len(record.value) > self.limits.record_bytes_max:
@@ -339,6 +328,23 @@ class PartitionPipeline:
             cited_ids=result.cited,
             cited_ranks=result.cited_ranks,
             hallucinated_ids=result.hallucinated,
+        )
+
+    def _late_row(self, late: LateSpan) -> LateRow:
+        """Keyed by where the span was read first, so that a span re-keyed twice gives one row."""
+        origin = late.origin
+        return LateRow(
+            topic=self.source.topic if origin is None else origin.topic,
+            partition=self.source.partition if origin is None else origin.partition,
+            offset=late.offset if origin is None else origin.offset,
+            index=late.index if origin is None else origin.index,
+            trace_id=late.span.trace_id.hex(),
+            span_id=late.span.span_id.hex(),
+            kind=KIND_NAMES[late.span.kind],
+            route=late.span.route,
+            end_ns=late.span.end_ns,
+            pane=self._pane_s(late.pane),
+            watermark_ns=late.watermark_ns,
         )
 
     def _key(self, group: Group, pane: int) -> _Key:

@@ -22,9 +22,10 @@ import pytest
 
 from citegauge.domain import join as join_module
 from citegauge.domain import progress
-from citegauge.domain.join import Cell, JoinState, PaneSlot
+from citegauge.domain.join import JoinState
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, RoutePolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit, ProgressState
+from citegauge.domain.state import Cell, PaneSlot
 from citegauge.pipeline import Flush, PartitionPipeline, Source
 from support.core_logs import Log, Shape, random_log
 from support.delivery import Rules, Schedule, World, differences

@@ -22,7 +22,7 @@ def test_a_commit_is_rounded_down_to_a_checkpoint() -> None:
     """The committed offset is the newest checkpoint at or before the first kept offset, with the clock from before it."""
     progress = ProgressState(100, Clock())
     for offset in range(100, 100 + 3 * CHECKPOINT_EVERY):
-        progress.before_record(offset, Clock(max_event_ns=offset))
+        progress.before_record(offset, lambda at=offset: Clock(max_event_ns=at))
         progress.after_record(offset)
     kept = 100 + 2 * CHECKPOINT_EVERY + 7
     commit = progress.commit_point(kept)
@@ -34,7 +34,7 @@ def test_nothing_kept_commits_the_last_checkpoint() -> None:
     """With nothing open, what a restart reads again is less than one checkpoint's distance."""
     progress = ProgressState(0, Clock())
     for offset in range(CHECKPOINT_EVERY + 10):
-        progress.before_record(offset, Clock())
+        progress.before_record(offset, Clock)
         progress.after_record(offset)
     commit = progress.commit_point(None)
     assert (commit.offset, commit.position) == (CHECKPOINT_EVERY, CHECKPOINT_EVERY + 10)
@@ -44,7 +44,7 @@ def test_commit_points_never_move_backwards() -> None:
     """A first kept offset before an earlier commit point changes nothing: what lies before it is forgotten."""
     progress = ProgressState(0, Clock())
     for offset in range(2 * CHECKPOINT_EVERY):
-        progress.before_record(offset, Clock())
+        progress.before_record(offset, Clock)
         progress.after_record(offset)
     assert progress.commit_point(CHECKPOINT_EVERY).offset == CHECKPOINT_EVERY
     assert progress.commit_point(5).offset == CHECKPOINT_EVERY
@@ -57,7 +57,7 @@ def test_events_before_the_commit_are_forgotten() -> None:
     progress.record(early)
     progress.record(late)
     for offset in range(CHECKPOINT_EVERY + 1):
-        progress.before_record(offset, Clock())
+        progress.before_record(offset, Clock)
         progress.after_record(offset)
     assert progress.commit_point(2).events == (early, late)
     assert progress.commit_point(CHECKPOINT_EVERY).events == (late,)

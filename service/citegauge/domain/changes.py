@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, TraceResult
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Span
-
-if TYPE_CHECKING:
-    from citegauge.domain.join import Cell
+from citegauge.domain.state import Cell
 
 
 class TraceChange(NamedTuple):
@@ -39,6 +38,8 @@ class LateSpan(msgspec.Struct, frozen=True, gc=False):
     index: int
     pane: int
     watermark_ns: int
+    origin: Rekeyed | None = None
+    """Where it was read first, for a re-keyed span."""
 
 
 RowKey = tuple[Group, int, bytes]

@@ -16,72 +16,20 @@ import msgspec
 
 from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
 from citegauge.domain.kept import KIND, first_offset, pack, same_spans, stood_in_closed, unpack, with_copy, without_old
-from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock
 from citegauge.domain.recall import Group, State, TraceResult
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.score import Placed, measure, place
+from citegauge.domain.sources import SourceClocks, pack_clocks, unpack_clocks
 from citegauge.domain.span import Flag, Kind, Span
+from citegauge.domain.state import Cell, PaneSlot, TraceState
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
 """2000-01-01: a span that ends before it is `bad_time`."""
 NOTHING_CLOSED = -1
 _OTHER = int(Kind.OTHER)
 _BAD_TIME = int(Flag.BAD_TIME)
-
-
-class PaneSlot:
-    """One open minute of a partition."""
-
-    __slots__ = ("cells", "closed", "first_offset", "latest", "pane", "unmatched")
-
-    def __init__(self, pane: int) -> None:
-        self.pane = pane
-        self.closed = False
-        self.cells: dict[Group, Cell] = {}
-        self.unmatched: set[bytes] = set()
-        """Traces that wait here for their other half."""
-        self.latest: set[bytes] = set()
-        """Traces whose newest span lies here: they leave memory when this slot closes."""
-        self.first_offset: int | None = None
-        """Smallest offset that must be read again to rebuild what this slot knows."""
-
-    def hold(self, offset: int) -> None:
-        """Note that rebuilding this slot needs the log from `offset` on."""
-        if self.first_offset is None or offset < self.first_offset:
-            self.first_offset = offset
-
-
-class Cell:
-    """One group's pane: its tally, and the last offset that touched it."""
-
-    __slots__ = ("group", "idle_touched", "slot", "tally", "touched")
-
-    def __init__(self, group: Group, slot: PaneSlot) -> None:
-        self.group = group
-        self.slot = slot
-        self.tally = Tally()
-        self.touched = -1
-        self.idle_touched = -1
-        """Value of `touched` when it was last published by an idle flush."""
-
-
-class TraceState(msgspec.Struct, gc=False):  # gc=False: nothing it refers to refers back, and millions may live
-    """One trace in memory."""
-
-    spans: tuple[bytes, ...]
-    """Kept spans, distinct by span id."""
-    latest: PaneSlot
-    first_offset: int
-    cell: Cell | None = None
-    """Where it is counted or waits. Its slot may have closed since: then it is there for good."""
-    matched: bool = False
-    """Its result is in the cell's tally."""
-    recounted: bool = False
-    """It was counted in a pane that has closed, and again in `cell`."""
-    touched: int = -1
-    frozen: bool = False
-    """Whether routes were frozen when `cell` was found: what was added then must be taken out by the same rule."""
 
 
 class JoinCounters(msgspec.Struct):
@@ -105,6 +53,7 @@ class JoinState:
         self.policy = policy
         self.scoring = scoring
         self.clock = clock or Clock()
+        self._sources = SourceClocks(policy.source_idle_ns, unpack_clocks(self.clock.sources))
         self.traces: dict[bytes, TraceState] = {}
         self.slots: dict[int, PaneSlot] = {}
         self.open_groups: dict[Group, int] = {}
@@ -124,22 +73,36 @@ class JoinState:
         offsets = [slot.first_offset for slot in self.slots.values() if slot.first_offset is not None]
         return min(offsets, default=None)
 
-    def apply(self, span: Span, offset: int, index: int, record_ns: int) -> None:
-        """Read one span of the record at `offset`. `record_ns`: the record's timestamp, which bounds its event time."""
+    def clock_before(self) -> Clock:
+        """The clock with everything that a replay from here has to know."""
+        return msgspec.structs.replace(self.clock, sources=pack_clocks(self._sources.clocks()))
+
+    def apply(
+        self, span: Span, offset: int, index: int, record_ns: int, origin: Rekeyed | None = None, log_ns: int = 0
+    ) -> None:
+        """Read one span of the record at `offset`. `record_ns`: timestamp of its first record, which bounds its event time.
+
+        `origin` and `log_ns` (timestamp of this record) for a re-keyed span: then the slowest active source is the clock.
+        """
         kinds = self.counters.spans
         kinds[span.kind] = kinds.get(span.kind, 0) + 1
         valid = EARLIEST_NS <= span.end_ns <= record_ns + self.policy.skew_ns
         if not valid:
             self.counters.bad_time += 1
             span = _with_record_time(span, record_ns)
+        event_ns = span.end_ns if valid else 0
+        if origin is not None and valid:
+            event_ns = self._sources.seen(origin.source, event_ns, log_ns)
         pane = span.end_ns // self.policy.pane_ns
         if pane <= self.closed_through:
             self.counters.late += 1
-            self.changes.late.append(LateSpan(span, offset, index, pane, self.watermark_ns))
-            return
-        self._keep(span, pane, offset)
-        if valid and span.end_ns > self.clock.max_event_ns:
-            self.clock = self.clock.advanced(span.end_ns)
+            self.changes.late.append(LateSpan(span, offset, index, pane, self.watermark_ns, origin))
+            if origin is None:
+                return
+        else:
+            self._keep(span, pane, offset)
+        if event_ns > self.clock.max_event_ns:
+            self.clock = self.clock.advanced(event_ns)
             closable = self._closable(self.clock)
             if closable > self.closed_through:
                 self._close(closable, offset, "final")

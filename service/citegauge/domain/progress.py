@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -30,12 +30,14 @@ _EVENT_CODES: tuple[EventKind, ...] = ("force_close", "freeze", "thaw")
 
 
 class Clock(msgspec.Struct, frozen=True, array_like=True):
-    """All that closing and lateness depend on. Per-source clocks of re-keyed topics will be appended here."""
+    """All that closing and lateness depend on."""
 
     max_event_ns: int = 0
     forced_through: int = -1
     """Newest pane that was closed early."""
     routes_frozen: bool = False
+    sources: bytes = b""
+    """Clocks per source of a re-keyed partition (`domain.sources.pack_clocks`); filled in for checkpoints only."""
 
     def advanced(self, event_ns: int) -> Clock:
         """The clock after a valid span that ends at `event_ns`."""
@@ -118,10 +120,10 @@ class ProgressState:
         self._checkpoints: deque[tuple[int, Clock]] = deque([(start, clock)])
         self._events: deque[Event] = deque(events)
 
-    def before_record(self, offset: int, clock: Clock) -> None:
+    def before_record(self, offset: int, clock: Callable[[], Clock]) -> None:
         """Note the clock before the record at `offset`, sparsely."""
         if offset >= self._checkpoints[-1][0] + CHECKPOINT_EVERY:
-            self._checkpoints.append((offset, clock))
+            self._checkpoints.append((offset, clock()))
 
     def after_record(self, offset: int) -> None:
         """The record at `offset` has been read."""

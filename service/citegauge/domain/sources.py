@@ -8,8 +8,11 @@ log, never about the worker's clock, so that a replay decides the same. A source
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from citegauge.errors import FatalError
 
 UNBOUNDED_NS = 1 << 62
 SOURCES_MAX = 150
@@ -25,6 +28,45 @@ class SourceClock(NamedTuple):
     """Newest valid span end."""
     log_ns: int
     """Log time of its last record."""
+
+
+_PACKED = struct.Struct(">IQI")
+_LOG = struct.Struct(">Q")
+_MS_NS = 1_000_000
+_AGE_MS_MAX = 0xFFFFFFFF
+
+
+def pack_clocks(clocks: Iterable[SourceClock]) -> bytes:
+    """16 bytes a source: id, event time in ns, and how many ms its last record lies behind the newest log time.
+
+    Log times are whole milliseconds, as Kafka keeps them. Raises `FatalError` for more than `SOURCES_MAX`.
+    """
+    found = list(clocks)
+    if len(found) > SOURCES_MAX:
+        raise FatalError(
+            f"{len(found)} source partitions feed one partition of the re-keyed topic, and only {SOURCES_MAX} fit into a "
+            "commit: re-key them with several instances into several topics"
+        )
+    if not found:
+        return b""
+    log_ns = max(clock.log_ns for clock in found)
+    ages = (min((log_ns - clock.log_ns) // _MS_NS, _AGE_MS_MAX) for clock in found)
+    return _LOG.pack(log_ns) + b"".join(
+        _PACKED.pack(clock.source, clock.event_ns, age) for clock, age in zip(found, ages, strict=True)
+    )
+
+
+def unpack_clocks(packed: bytes) -> list[SourceClock]:
+    """Inverse of `pack_clocks`. Raises ValueError for anything that it did not write."""
+    if not packed:
+        return []
+    if (len(packed) - _LOG.size) % _PACKED.size or len(packed) <= _LOG.size:
+        raise ValueError("source clocks of the wrong length")
+    (log_ns,) = _LOG.unpack_from(packed)
+    return [
+        SourceClock(source, event_ns, log_ns - age * _MS_NS)
+        for source, event_ns, age in _PACKED.iter_unpack(packed[_LOG.size :])
+    ]
 
 
 class SourceClocks:
@@ -52,9 +94,9 @@ class SourceClocks:
         return source in self._event_ns
 
     def seen(self, source: int, event_ns: int, log_ns: int) -> int:
-        """A span of `source` that ends at `event_ns` (0: not valid) in a record of log time `log_ns`.
+        """A span of `source` that validly ends at `event_ns`, in a record of log time `log_ns`.
 
-        Returns the minimum over active sources, ns; 0 while one of them has had no valid span.
+        Returns the minimum over active sources, ns.
         """
         before_ns = self._event_ns.get(source)
         known = before_ns is not None and self._log_ns[source] + self._idle_ns >= self.log_ns

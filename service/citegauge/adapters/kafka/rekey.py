@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import stamina
@@ -30,6 +30,7 @@ from citegauge.conventions import SpanFault
 from citegauge.domain.join import EARLIEST_NS
 from citegauge.domain.rekeyed import Rekeyed, encode, trace_partition
 from citegauge.domain.sources import release_bound_ns
+from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError, FatalError, RetryableError
 from citegauge.pipeline import DeadLetter, Decoder, Limits
 from citegauge.settings import Settings
@@ -174,6 +175,8 @@ class RekeyTier:
                     if isinstance(item, SpanFault):
                         dead.append(self._letter(record, item.index, item.reason, item.detail))
                         continue
+                    if isinstance(item, Rekeyed):
+                        raise FatalError(f"{topic} is a re-keyed topic: it cannot be a source")
                     spans.append(Rekeyed(record.topic, record.partition, record.offset, index, record_ns, item))
                     if EARLIEST_NS <= item.end_ns <= record_ns + skew_ns:
                         newest_ns = max(newest_ns, item.end_ns)
@@ -213,7 +216,7 @@ class RekeyTier:
         end = self._consumer.highwater(at)
         return end is not None and source.next_offset >= end
 
-    def _read(self, decode: Decoder, value: bytes | None) -> list[object]:
+    def _read(self, decode: Decoder, value: bytes | None) -> Sequence[Span | SpanFault | Rekeyed]:
         if not value:
             raise DeadLetterError("empty_record")
         if len(value) > self._limits.record_bytes_max:
