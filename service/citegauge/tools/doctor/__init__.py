@@ -7,7 +7,7 @@ The way through this package:
     counts     what was seen, per source and convention           hints: what could help and is not used
     traces     the sample joined and scored as the core does      causes: why a trace is not measured, in words
     verdicts   per metric: can, partly, cannot, and the change    (recall, splits; verdict: what one is)
-    delivery   keys, clocks, sizes, unreadable records
+    delivery   keys, clocks, sizes, unreadable records            citing: citations that miss their chunk
     report     all of it as text; as_json: as one JSON object
 """
 
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from citegauge.errors import DeadLetterError
+from citegauge.tools.doctor.citing import citing_findings
 from citegauge.tools.doctor.counts import SourceCounts
-from citegauge.tools.doctor.delivery import Finding, Limits, findings
+from citegauge.tools.doctor.delivery import LEVELS, Finding, Limits, findings
 from citegauge.tools.doctor.hints import Hints
 from citegauge.tools.doctor.look import looker
 from citegauge.tools.doctor.practice import Practice, practice_of
@@ -58,6 +59,7 @@ class Report:
     traces: Traces
     verdicts: list[Verdict]
     findings: list[Finding]
+    """Worst first."""
     hints: Hints
 
     @property
@@ -106,12 +108,14 @@ def examine(
     traces = book.close(
         practice.join, practice.score, now_ns=now_ns, edges=edges_of(zip(sources, reaches, times, strict=True))
     )
+    found = findings(sources, traces, Limits(join=practice.join, record_bytes_max=practice.record_bytes_max))
+    found += citing_findings(traces.judged, practice.score)
     return Report(
         sources=sources,
         reaches=reaches,
         traces=traces,
-        verdicts=verdicts(Context(traces, practice.score, hints)),
-        findings=findings(sources, traces, Limits(join=practice.join, record_bytes_max=practice.record_bytes_max)),
+        verdicts=verdicts(Context(traces, practice.score, hints, sources)),
+        findings=sorted(found, key=lambda one: LEVELS.index(one.level)),
         hints=hints,
     )
 

@@ -129,7 +129,7 @@ _FIXED: Mapping[str, tuple[str, str]] = {
     ),
     "bad_time": (
         "the span's end is no believable time",
-        "send end times as Unix nanoseconds from a synchronised clock (see the clock below)",
+        "send end times as Unix nanoseconds from a synchronised clock (see below)",
     ),
 }
 _INSTRUMENT_LLM: Mapping[str, str] = {
@@ -229,6 +229,8 @@ def score_cause(trace: JoinedTrace, policy: ScorePolicy) -> Cause:
             "the recorded scores are distances, and lower is better",
             f'set {setting_of(result.group.route, "score_direction")} = "lower"',
         )
+    if note.first_scored:  # and yet not counted
+        return Cause("bad_time", *_FIXED["bad_time"])
     if note.has_scores:
         return Cause(
             "first_score_missing", "only some documents have a score, and the first has none", "score every document"

@@ -158,7 +158,9 @@ class ClockCounts:
 class Fault:
     """Unreadable records or spans of one reason."""
 
-    count: int = 0
+    records: int = 0
+    spans: int = 0
+    """Spans of records whose other spans can be read."""
     detail: str = ""
     """Of the first one."""
     offset: str = ""
@@ -214,10 +216,11 @@ class SourceCounts:
 
     def add_fault(self, record: SampleRecord, reason: str, detail: str, *, whole: bool) -> None:
         """Count an unreadable record (`whole`) or span."""
-        fault = self.faults.setdefault(reason, Fault())
-        fault.count += 1
         self.unread_records += whole
-        if fault.count == 1:
+        fault = self.faults.setdefault(reason, Fault())
+        fault.records += whole
+        fault.spans += not whole
+        if fault.records + fault.spans == 1:
             fault.detail, fault.offset = detail, f"{record.partition}/{record.offset}"
             fault.guess = guess(record.value or b"")
 
@@ -225,8 +228,9 @@ class SourceCounts:
         """Count what was read of a record."""
         value = record.value or b""
         for fault in faults:
-            self.add_fault(record, fault.reason, fault.detail, whole=not seen)
+            self.add_fault(record, fault.reason, fault.detail, whole=False)
         if not seen:
+            self.unread_records += bool(faults)
             return
         self.envelopes[envelope_name(value)] += 1
         if is_json(value):

@@ -9,7 +9,7 @@ from typing import Literal
 from citegauge.domain.policy import SECOND_NS, JoinPolicy
 from citegauge.tools.doctor.counts import Fault, SourceCounts
 from citegauge.tools.doctor.traces import JoinedTrace, Traces
-from citegauge.tools.doctor.verdict import share_text
+from citegauge.tools.doctor.verdict import plural, share_text
 
 Level = Literal["problem", "note", "good"]
 COLLECTOR_BYTES_MAX = 1_000_000
@@ -40,7 +40,7 @@ class Limits:
 
 
 def findings(sources: list[SourceCounts], traces: Traces, limits: Limits) -> list[Finding]:
-    """Everything worth saying, worst first."""
+    """Everything worth saying."""
     found: list[Finding] = []
     for index, source in enumerate(sources):
         if not source.records:
@@ -54,7 +54,7 @@ def findings(sources: list[SourceCounts], traces: Traces, limits: Limits) -> lis
             found += _keys(source, index, traces)
             found += _timestamps(source)
     found += _traces(sources, traces, limits.join)
-    return sorted(found, key=lambda one: LEVELS.index(one.level))
+    return found
 
 
 # --------------------------------------------------------------------------------------------------------- unreadable
@@ -75,23 +75,21 @@ _REASONS = {
 
 
 def _unreadable(source: SourceCounts) -> Iterable[Finding]:
-    for reason, fault in sorted(source.faults.items(), key=lambda item: -item[1].count):
-        all_of_it = source.unread_records >= source.records
-        says = (
-            f"{fault.count:,} {'records' if fault.count > 1 else 'record'} or spans cannot be read ({reason}): "
-            f"{_REASONS.get(reason, reason)}; the first at {'partition/offset' if source.is_topic else 'record'} "
-            f"{fault.offset if source.is_topic else fault.offset.partition('/')[2]}"
-            + (f" ({fault.detail})" if fault.detail else "")
-        )
+    for reason, fault in sorted(source.faults.items(), key=lambda item: -item[1].records - item[1].spans):
+        counts = [plural(n, word) for n, word in ((fault.records, "record"), (fault.spans, "span")) if n]
+        where = f"partition/offset {fault.offset}" if source.is_topic else f"record {fault.offset.partition('/')[2]}"
+        says = f"{' and '.join(counts)} cannot be read: {_REASONS.get(reason, reason)} ({reason}; the first at {where}"
+        # What a parser says helps its maintainers.
+        says += f": {fault.detail})" if fault.detail and not reason.startswith("not_") else ")"
         if fault.guess:
             says += f". It looks like something else: {fault.guess}"
-        rare = fault.count * 1_000 < source.records
+        rare = fault.records * 1_000 < source.records and fault.spans * 1_000 < source.spans
         yield Finding(
             level="note" if rare else "problem",
             code=f"unreadable:{reason}",
             source=source.name,
             says=says,
-            change=_unreadable_change(reason, fault, all_of_it=all_of_it),
+            change=_unreadable_change(reason, fault, all_of_it=source.unread_records >= source.records),
         )
 
 
@@ -130,7 +128,9 @@ def _clock(source: SourceCounts, policy: JoinPolicy) -> Iterable[Finding]:
         (
             "future",
             clock.future,
-            f"end more than {policy.skew_ns / SECOND_NS:g} s after their {'record' if source.is_topic else 'reading'}",
+            f"end more than {policy.skew_ns / SECOND_NS:g} s after their record was written"
+            if source.is_topic
+            else "end in the future",
             "synchronise the clock of the application (NTP); a known skew can be allowed by join.skew_s",
         ),
     ):
@@ -151,7 +151,7 @@ def _clock(source: SourceCounts, policy: JoinPolicy) -> Iterable[Finding]:
                 level="note",
                 code="clock:delay",
                 source=source.name,
-                says=f"1 % of the spans come more than {_duration(late_ns)} after they ended. Where faster ones have gone "
+                says=f"1% of the spans come more than {_duration(late_ns)} after they ended. Where faster ones have gone "
                 f"before, whatever comes after {_duration(allowed_ns)} is late and counts nowhere",
                 change="raise join.join_window_s above the delay, unless the sample is a back-fill",
             )
@@ -221,6 +221,8 @@ def _keys(source: SourceCounts, index: int, traces: Traces) -> Iterable[Finding]
     several = sum(bool(found) for found in places)
     partitions = len(source.partitions)
     keyed = f"{share_text(source.keyed, source.records)} of the records have a key"
+    if source.keyed in (0, source.records):
+        keyed = "every record has a key" if source.keyed else "no record has a key"
     if source.keyed and source.keyed_by_trace < source.keyed:
         keyed += f" ({share_text(source.keyed_by_trace, source.keyed)} of them the trace id)"
     if spread:
@@ -239,7 +241,7 @@ def _keys(source: SourceCounts, index: int, traces: Traces) -> Iterable[Finding]
             + (f", and {source.reading.keyed_setting} = true says that they need not" if declared else ""),
             change=f"set {source.reading.keyed_setting} = false"
             if declared
-            else f"nothing, citegauge re-keys the topic by itself; to save that stage: {_BY_TRACE}",
+            else f"nothing has to change: citegauge re-keys the topic by itself. To save that stage, {_BY_TRACE}",
         )
     elif not several:
         return
@@ -249,7 +251,7 @@ def _keys(source: SourceCounts, index: int, traces: Traces) -> Iterable[Finding]
             code="not_keyed_by_trace",
             source=source.name,
             says=f"every trace of the sample lies on one partition, but {keyed}: that may be luck",
-            change=f"nothing while the topic is re-keyed (the default); to save that stage: {_BY_TRACE}",
+            change=f"nothing has to change: citegauge re-keys the topic by itself. To save that stage, {_BY_TRACE}",
         )
     else:
         how = "it has one partition" if partitions == 1 else "every record is keyed by its trace id"

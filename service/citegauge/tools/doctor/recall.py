@@ -35,7 +35,7 @@ def recall(context: Context) -> Verdict:
         without = sum(one.result.state == State.no_retrieval for one in judged)
         because = f"{share_text(good, of)} of {plural(of, 'trace')} with a retrieval"
         if without:
-            because += f" ({without:,} more have an LLM span and no retrieval, and are left out)"
+            because += f" ({plural(without, 'more trace')} with an LLM span only)"
         return _verdict(answer, of, good, Cause("", because, ""), causes)
     if not of:
         nothing_found = "every retrieval in the sample returned nothing"
@@ -61,6 +61,10 @@ def _verdict(answer: Answer, of: int, good: int, first: Cause, causes: tuple[Cou
 def _no_halves(context: Context) -> Cause | None:
     """Why there is nothing to join at all."""
     traces = context.traces
+    if not any(source.records for source in context.sources):
+        return Cause("empty", "there is no record to look at", "check the name, or look further back with --since")
+    if all(source.unread_records >= source.records for source in context.sources):
+        return Cause("unreadable", "no record can be read (see below)", "")
     if not traces.joined:
         suspects = context.hints.suspects("retrieval") or context.hints.suspects("generation")
         if suspects:
@@ -105,8 +109,8 @@ def _one_half(context: Context, state: State, kind: str, word: str) -> Cause:
             "looks like one",
             mapping_of(suspects[0]),
         )
-    some = next(one for one in context.traces.judged if one.result.state == state)
-    cause = recall_cause(some, context.policy)
+    halves = (one for one in context.traces.judged if one.result.state == state)
+    cause = counted(recall_cause(one, context.policy) for one in halves)[0].cause
     return Cause(cause.code, f"no trace of the sample has {'an' if word[0] in 'AEIOL' else 'a'} {word}", cause.change)
 
 

@@ -52,13 +52,16 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     for source, reaches in zip(report.sources, report.reaches, strict=True):
         yield Text(source_line(source, reaches))
     yield _heading("What can be measured")
+    yield Text(
+        "recall: share of the retrieved chunks that the answer cites; top-1 score: that of the first chunk", "dim"
+    )
     yield _verdicts(report)
     first = first_change(report)
     if first:
         label = "To measure more: " if report.verdicts[0].answer == "can" else "Change first: "
         yield Padding(Text.assemble((label, "bold"), first), (1, 0, 0, 0))
     if report.findings:
-        yield _heading("How the records arrive")
+        yield _heading("What was noticed")
         yield _findings(report)
     if any(source.conventions for source in report.sources):
         yield _heading("What the spans carry")
@@ -95,7 +98,7 @@ def _n(count: int, word: str) -> str:
 
 def first_change(report: Report) -> str:
     """The change that helps most: what makes the records readable, then what makes recall measurable, then the rest."""
-    if report.sources and all(source.unread_records >= source.records for source in report.sources):
+    if all(source.unread_records >= source.records > 0 for source in report.sources):
         return next((one.change for one in report.findings if one.level == "problem" and one.change), "")
     recall = report.verdicts[0]
     clocks = [one for one in report.findings if one.level == "problem" and one.code.startswith("clock:") and one.change]

@@ -13,6 +13,7 @@ from citegauge.tools.doctor.verdict import Answer, Context, Verdict, counted, de
 
 ROUTES_SENSIBLE_MAX = 200
 EXAMPLE_LENGTH_MAX = 40
+KEYS_KEPT_MAX = 5
 
 
 def top1_score(context: Context) -> Verdict:
@@ -88,7 +89,9 @@ def route_split(context: Context) -> Verdict:
     answer = decide(len(known), len(joined))
     change = ""
     better = [key for key, _ in context.hints.route_keys() if key not in keys]
-    suggested = f'set score.route_keys = ["{better[0]}"]' if better else ""
+    # The list replaces the built-in one, so what gives routes now stays in it.
+    listed = ", ".join(f'"{key}"' for key in (*better[:1], *keys[:KEYS_KEPT_MAX]))
+    suggested = f"set score.route_keys = [{listed}]" if better else ""
     if not joined:
         because = "the sample holds no trace to split"
     elif not known:
@@ -114,7 +117,10 @@ def route_split(context: Context) -> Verdict:
 
 
 def _keys_text(keys: list[str]) -> str:
-    return " and ".join(keys[:2]) + (f" and {len(keys) - 2} more" if len(keys) > 2 else "") if keys else "a mapped key"
+    if not keys:
+        return "a mapped key"
+    more = f" and {len(keys) - 2} more" if len(keys) > 2 else ""
+    return ("the key " if len(keys) == 1 else "the keys ") + " and ".join(keys[:2]) + more
 
 
 def version_split(context: Context) -> Verdict:

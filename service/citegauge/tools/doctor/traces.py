@@ -47,6 +47,8 @@ class Note:
     """Some stage says how many it asked for."""
     document_without_id: bool = False
     has_scores: bool = False
+    first_scored: bool = False
+    """Some stage has a score for its first document."""
     by_position: bool = False
     by_id: bool = False
     position_zero: bool = False
@@ -91,6 +93,7 @@ class Note:
         self.dropped += seen.raw.dropped if seen.raw is not None else 0
         self.top_k = self.top_k or bool(span.top_k)
         self.document_without_id = self.document_without_id or bool(span.ids_dropped)
+        self.first_scored = self.first_scored or span.first_score is not None
         self.has_scores = self.has_scores or span.scores is not None or span.first_score is not None
 
 
@@ -180,7 +183,7 @@ def _joined(
         known = results.get(change.result.trace_id)
         if known is None or known.event_ns < change.result.event_ns:
             results[change.result.trace_id] = change.result
-    return list(results.values())
+    return sorted(results.values(), key=lambda result: (result.event_ns, result.trace_id))
 
 
 def _is_cut(result: TraceResult, note: Note, edges: tuple[int, int], margin_ns: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from citegauge.domain.policy import ScorePolicy
 from citegauge.tools.doctor.causes import Cause
+from citegauge.tools.doctor.counts import SourceCounts
 from citegauge.tools.doctor.hints import Hints
 from citegauge.tools.doctor.traces import Traces
 
@@ -56,15 +57,16 @@ class Context(NamedTuple):
     traces: Traces
     policy: ScorePolicy
     hints: Hints
+    sources: list[SourceCounts]
 
 
 def share_text(good: int, of: int) -> str:
-    """`62 %`, never rounded up to 100 or down to 0."""
+    """`62%`, never rounded up to 100 or down to 0."""
     if not of:
         return "–"
     percent = 100 * good / of
     rounded = 100 if good == of else min(99, max(1, round(percent))) if good else 0
-    return f"{rounded} %"
+    return f"{rounded}%"
 
 
 def decide(good: int, of: int) -> Answer:
