@@ -25,7 +25,7 @@ from citegauge.domain.window import WINDOWS, WindowStore
 from citegauge.pipeline import Flush, PartitionPipeline, Record, Source, tally_of
 from citegauge.ports import ClosedMarker, LateRow, PaneRow, TraceRow, TraceTombstone
 from support.core_logs import Log
-from support.oracle import Truth, pane_numbers
+from support.oracle import NUMBER_NAMES, Truth
 
 Stored = PaneRow | TraceRow | TraceTombstone | LateRow
 SOURCE = Source("traces", 0)
@@ -366,7 +366,6 @@ def end_s(world: World) -> int:
     return world.log.records[-1].timestamp_ns // SECOND_NS // 60 * 60 + 3_600
 
 
-NUMBERS = tuple(pane_numbers([]))
 ROW_FIELDS = {
     "event_time_ns": "event_ns",
     "top_k": "top_k",
@@ -392,7 +391,7 @@ def differences(world: World, truth: Truth, rollers: list[Roller], *, versions: 
     """
     found: list[str] = []
     pane_s = world.join.pane_ns // SECOND_NS
-    names = [*NUMBERS, "forced", "final"] + ["version"] * versions
+    names = [*NUMBER_NAMES, "forced", "final"] + ["version"] * versions
     panes = {key: {name: getattr(row, name) for name in names} for key, row in world.clickhouse.panes.items()}
     closed = {
         (pane * pane_s, group): {name: {**row, "final": True}[name] for name in names}
@@ -420,7 +419,7 @@ def differences(world: World, truth: Truth, rollers: list[Roller], *, versions: 
         row = {**numbers}
         tally = Tally()
         tally.set_state_counts(row.pop("states"))  # type: ignore[arg-type]
-        for name in NUMBERS[1:]:
+        for name in NUMBER_NAMES[1:]:
             setattr(tally, name, row[name])
         sums.setdefault(group, Tally()).merge(tally)
     windows = {group: tally for group, tally in sums.items() if tally.states}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from citegauge.domain.distribution import fraction_key, histogram_key
+from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, Group, State, TraceResult
 from citegauge.domain.score import score
@@ -75,6 +76,14 @@ def pane_numbers(results: list[tuple[TraceResult, bool]]) -> dict[str, object]:
         "rank_weighted_counts": dict(Counter(map(histogram_key, weighted))),
         "score_counts": dict(Counter(map(histogram_key, scores))),
     }
+
+
+NUMBER_NAMES = tuple(pane_numbers([]))
+
+
+def tally_numbers(tally: Tally) -> dict[str, object]:
+    """A tally in the form of `pane_numbers`."""
+    return {"states": tally.state_counts(), **{name: getattr(tally, name) for name in NUMBER_NAMES[1:]}}
 
 
 class Oracle:
