@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,11 @@ class FakeClickHouse:
             there = self.traces.get(trace_key)
             if there is None or there.version <= row.version:
                 self.traces[trace_key] = row
+
+    def insert_all(self, rows: Iterable[Stored]) -> None:
+        """Several rows."""
+        for row in rows:
+            self.insert(row)
 
     @property
     def live_traces(self) -> dict[tuple[int, Group, str], TraceRow]:
