@@ -138,9 +138,10 @@ def doctor(
     settings = load(config)
     bounds = doctoring.bounds_of(records, since, now_ns=time.time_ns())
     names = topics or (() if files else tuple(settings.source_topics()))
-    samples = [doctoring.file_sample(path, encoding == "jsonl") for path in files]
-    samples.extend(asyncio.run(bootstrap.sample_topic(settings, name, bounds)) for name in names)
-    report = doctoring.examine(samples, doctoring.practice_of(settings, encoding), now_ns=time.time_ns())
+    with Console(stderr=True).status("looking …"):
+        samples = [doctoring.file_sample(path, encoding == "jsonl") for path in files]
+        samples.extend(asyncio.run(bootstrap.sample_topic(settings, name, bounds)) for name in names)
+        report = doctoring.examine(samples, doctoring.practice_of(settings, encoding), now_ns=time.time_ns())
     if as_json:
         click.echo(msgspec.json.encode(report_json(report)).decode())
     else:

@@ -307,6 +307,20 @@ def test_unreadable_records_are_explained(record: bytes, code: str, says: str) -
     assert verdict(report, RECALL).because.startswith("no record can be read")
 
 
+def test_the_wrong_encoding_is_named() -> None:
+    """What another encoding reads is no foreign format: the setting is to be changed, not the topic."""
+    report = examined([otlp(healthy(2))], encoding="jaeger_json")
+    assert "OTLP JSON" in finding(report, "unreadable:not_jaeger_json").says
+    assert first_change(report).startswith("use --encoding auto")
+
+
+def test_a_few_unreadable_records_are_no_order() -> None:
+    """They become dead letters and the rest is measured: said, but nothing to change first."""
+    report = examined([otlp(healthy(2)), b"garbage"])
+    assert "Each becomes a dead letter" in finding(report, "unreadable:not_protobuf").says
+    assert "dead letter" not in first_change(report)
+
+
 def test_protobuf_logs_are_recognised() -> None:
     """The most frequent mistake, the logs' topic, decodes as spans without ids."""
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest  # noqa: PLC0415

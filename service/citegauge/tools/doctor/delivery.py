@@ -8,6 +8,7 @@ from typing import Literal
 
 from citegauge.domain.policy import SECOND_NS, JoinPolicy
 from citegauge.tools.doctor.counts import Fault, SourceCounts
+from citegauge.tools.doctor.forms import READABLE
 from citegauge.tools.doctor.traces import JoinedTrace, Traces
 from citegauge.tools.doctor.verdict import plural, share_text
 
@@ -82,7 +83,9 @@ def _unreadable(source: SourceCounts) -> Iterable[Finding]:
         # What a parser says helps its maintainers.
         says += f": {fault.detail})" if fault.detail and not reason.startswith("not_") else ")"
         if fault.guess:
-            says += f". It looks like something else: {fault.guess}"
+            says += f". It looks like {fault.guess}"
+        elif source.unread_records < source.records:
+            says += ". Each becomes a dead letter, and the rest is measured"
         rare = fault.records * 1_000 < source.records and fault.spans * 1_000 < source.spans
         yield Finding(
             level="note" if rare else "problem",
@@ -94,7 +97,7 @@ def _unreadable(source: SourceCounts) -> Iterable[Finding]:
 
 
 def _unreadable_change(reason: str, fault: Fault, *, all_of_it: bool) -> str:
-    if "logs" in fault.guess or "metrics" in fault.guess:
+    if "not traces" in fault.guess:
         return "read the topic with the spans (the collector's default name is otlp_spans)"
     if "schema registry" in fault.guess:
         return "send OTLP or JSON without the registry's frame: citegauge does not read Avro or framed records"
@@ -102,9 +105,11 @@ def _unreadable_change(reason: str, fault: Fault, *, all_of_it: bool) -> str:
         return "let Kafka compress (compression.type of the producer) instead of compressing the value"
     if reason == "empty_record":
         return ""
+    if fault.guess.startswith(READABLE):
+        return "use --encoding auto, and leave kafka.encoding (or sources.<topic>.encoding) at auto"
     if all_of_it:
         return "check --encoding (kafka.encoding), and that this is the topic with the spans"
-    return "each becomes a dead letter, and the rest is measured"
+    return ""
 
 
 # -------------------------------------------------------------------------------------------------------------- clock

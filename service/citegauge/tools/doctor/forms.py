@@ -12,6 +12,10 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from citegauge.conventions import DecodePolicy, decoder
+from citegauge.domain.span import Span
+from citegauge.errors import DeadLetterError
+
 LOOKED_AT_BYTES_MAX = 64 * 1024
 """Bytes of a record that are searched for ids."""
 _JSON_IDS = re.compile(rb'"(trace_?[iI][dD]|span_?[iI][dD])"\s*:\s*(?:"([^"\\]{1,128})"|(\d{1,40}))')
@@ -65,13 +69,23 @@ def id_form(text: str, size: int) -> str:
     return "free text"
 
 
+READABLE = "a record that the encoding auto reads"
+
+_read = decoder("auto", DecodePolicy())
+
+
 def guess(record: bytes) -> str:
     """What a record that cannot be read may be; empty when nothing comes to mind."""
+    try:
+        if any(isinstance(one, Span) for one in _read(record)):
+            return f"{READABLE}: {envelope_name(record)}"
+    except DeadLetterError:
+        pass
     for start, name in _MAGIC:
         if record.startswith(start):
             return name
     if len(record) > 5 and record[0] == 0:
-        return "framed by a schema registry (a zero byte and a schema id stand first)"
+        return "a schema registry's frame (a zero byte and a schema id stand first)"
     if is_json(record):
         head = record[:LOOKED_AT_BYTES_MAX]
         for mark, name in ((b'"resourceLogs"', "OTLP logs"), (b'"resourceMetrics"', "OTLP metrics")):
@@ -82,11 +96,11 @@ def guess(record: bytes) -> str:
 
 
 _MAGIC = (
-    (b"\x1f\x8b", "compressed with gzip inside the record"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd inside the record"),
-    (b"\x04\x22\x4d\x18", "compressed with lz4 inside the record"),
-    (b"\xff\x06\x00\x00sNaPpY", "compressed with snappy inside the record"),
-    (b"\x82SNAPPY", "compressed with snappy inside the record"),
+    (b"\x1f\x8b", "gzip inside the record"),
+    (b"\x28\xb5\x2f\xfd", "zstd inside the record"),
+    (b"\x04\x22\x4d\x18", "lz4 inside the record"),
+    (b"\xff\x06\x00\x00sNaPpY", "snappy inside the record"),
+    (b"\x82SNAPPY", "snappy inside the record"),
     (b"Obj\x01", "an Avro file"),
     (b"PAR1", "a Parquet file"),
     (b"<", "XML or HTML"),

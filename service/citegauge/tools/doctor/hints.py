@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from citegauge.conventions.base import Facts, RawSpan
@@ -156,10 +157,15 @@ _NEVER = re.compile(
 )
 
 
+@lru_cache(maxsize=KEYS_MAX)
+def _is_never(key: str) -> bool:
+    return _NEVER.search(key) is not None
+
+
 def _texts(raw: RawSpan) -> Iterator[tuple[str, str]]:
     for prefix, attributes in (("", raw.attributes), ("resource:", raw.resource)):
         for key, value in attributes.items():
-            if not isinstance(value, str) or _NEVER.search(key):
+            if not isinstance(value, str) or _is_never(key):
                 continue
             if len(value) <= VALUE_LENGTH_MAX and value[:1] not in ("{", "["):
                 if route := cleaned(value):

@@ -58,7 +58,8 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield _verdicts(report)
     first = first_change(report)
     if first:
-        label = "To measure more: " if report.verdicts[0].answer == "can" else "Change first: "
+        broken = report.verdicts[0].answer != "can" or any(one.level == "problem" for one in report.findings)
+        label = "Change first: " if broken else "To measure more: "
         yield Padding(Text.assemble((label, "bold"), first), (1, 0, 0, 0))
     if report.findings:
         yield _heading("What was noticed")
@@ -81,10 +82,13 @@ def source_line(source: SourceCounts, reaches: dict[int, Reach]) -> str:
         name = "standard input" if source.name == "-" else Path(source.name).name
         parts = [f"file {name}: {_n(source.records, 'record')}"]
     else:
-        parts = [f"topic {source.name}: {_n(source.records, 'record')} of {_n(max(len(reaches), 1), 'partition')}"]
         held = sum(reach.log_records for reach in reaches.values())
-        if held > source.records:
-            parts[0] += f" (the log holds about {held:,})"
+        some = (
+            f"{source.records:,} of about {_n(held, 'record')}"
+            if held > source.records
+            else _n(source.records, "record")
+        )
+        parts = [f"topic {source.name}: {some}", _n(max(len(reaches), 1), "partition")]
         if source.first_ns:
             parts.append(f"{rfc3339(source.first_ns)[:19]} to {rfc3339(source.last_ns)[11:19]} UTC")
     parts.append(_n(source.spans, "span"))
