@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import faust
+import mode
 import msgspec
 import stamina
 
@@ -77,7 +78,7 @@ class View:
 class _Ack:
     """The least that Faust's consumer must know to acknowledge a message. Events themselves are too large to keep."""
 
-    __slots__ = ("acked", "offset", "topic", "tp")
+    __slots__ = ("__weakref__", "acked", "offset", "topic", "tp")
 
     def __init__(self, tp: Any, offset: int) -> None:
         self.acked = False
@@ -333,7 +334,8 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
         key_serializer="raw",
     )
 
-    @app.agent(topic, concurrency=1, name="roll")
+    # Not Faust's own choice, which starts the agent again in silence, without the message that it failed on.
+    @app.agent(topic, concurrency=1, name="roll", supervisor_strategy=mode.CrashingSupervisor)
     async def roll(stream: Any) -> None:
         async for event in stream.noack().events():
             await tier.take(event)

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -23,12 +22,12 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
-from citegauge.adapters.kafka.clients import read_commit, timely
+from citegauge.adapters.kafka.clients import timely
 from citegauge.adapters.kafka.outlet import Outlet, Owned
 from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.starts import Starts
 from citegauge.adapters.kafka.totals import HotCounters, HotTotals, pipeline_totals
 from citegauge.adapters.kafka.writer import RowWriter
-from citegauge.domain.progress import Clock, Commit
 from citegauge.errors import FatalError, RetryableError
 from citegauge.pipeline import Decoder, Flush, Limits, PartitionPipeline, Record, Source
 from citegauge.settings import Settings
@@ -88,7 +87,7 @@ class HotTier:
         self._settings = settings
         self._decoder = decoder
         self._consumer = consumer
-        self._admin = admin
+        self._starts = Starts(consumer, admin, settings.kafka)
         self._outlet = Outlet(consumer, publisher, writer)
         self._writer = writer
         self._wall_ns = wall_ns
@@ -209,7 +208,7 @@ class HotTier:
             if partition not in assigned:
                 self._retire(self._owned.pop(partition))
         for partition in sorted(assigned - self._owned.keys()):
-            start = await timely(self._start_of(partition), LOOKUP_TIMEOUT_S, f"the start of {partition}")
+            start = await timely(self._starts.of(partition), LOOKUP_TIMEOUT_S, f"the start of {partition}")
             try:
                 self._consumer.seek(partition, start.offset)
             except IllegalStateError:
@@ -232,40 +231,12 @@ class HotTier:
                 start.position - start.offset,
             )
 
-    async def _start_of(self, partition: TopicPartition) -> Commit:
-        kafka = self._settings.kafka
-        beginning = (await self._consumer.beginning_offsets([partition]))[partition]
-        end = (await self._consumer.end_offsets([partition]))[partition]
-        if kafka.rebuild_from:
-            offset = await self._rebuild_offset(partition, beginning, end)
-            return Commit(offset, offset, Clock())
-        commit = await read_commit(self._admin, kafka, partition)
-        if commit is None:
-            offset = beginning if kafka.start_from == "earliest" else end
-            return Commit(offset, offset, Clock())
-        if not beginning <= commit.offset <= end or commit.position > end:
-            raise FatalError(
-                f"the commit of {partition.topic}/{partition.partition} (offsets {commit.offset} to {commit.position}) "
-                f"lies outside the log ({beginning} to {end}): the topic was made anew or its retention is too short; "
-                "start with --rebuild-from <offset|time> and raise kafka.epoch"
-            )
-        return commit
-
-    async def _rebuild_offset(self, partition: TopicPartition, beginning: int, end: int) -> int:
-        wanted = self._settings.kafka.rebuild_from
-        if wanted.isdigit():
-            return min(max(int(wanted), beginning), end)
-        found = await self._consumer.offsets_for_times({partition: rebuild_ms(wanted)})
-        return found[partition].offset if found.get(partition) else end
-
     # -- reading --------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         self._keep_pressure()
         try:
-            batches = await self._consumer.getmany(
-                timeout_ms=POLL_MS, max_records=self._settings.kafka.batch_records_max
-            )
+            batches = await self._fetch()
         except NoOffsetForPartitionError:
             # A new partition before our own seek; its start is decided in `_take_over`.
             self.assignment_changed = True
@@ -284,6 +255,24 @@ class HotTier:
         for partition, owned in self._owned.items():
             if partition not in batches:
                 await self._look_idle(partition, owned)
+
+    async def _fetch(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records, or nothing when it takes too long.
+
+        During a rebalance `getmany` waits for the next assignment, which waits until we have handed over: so it is given
+        up. It takes records only at its very end, so that none is lost.
+        """
+        fetching = asyncio.create_task(
+            self._consumer.getmany(timeout_ms=POLL_MS, max_records=self._settings.kafka.batch_records_max)
+        )
+        try:
+            done, _ = await asyncio.wait({fetching}, timeout=2 * POLL_MS / 1_000)
+            if not done:
+                fetching.cancel()
+                await asyncio.wait({fetching})
+        finally:
+            fetching.cancel()
+        return {} if fetching.cancelled() else fetching.result()
 
     async def _feed(self, owned: Owned, records: list[ConsumerRecord]) -> None:
         owned.caught_up = False
@@ -382,12 +371,3 @@ class HotTier:
         if writing.done():
             writing.result()
             raise FatalError("the ClickHouse writer ended by itself")
-
-
-def rebuild_ms(text: str) -> int:
-    """Unix milliseconds of an RFC 3339 time. Raises `FatalError` when it is neither a time nor an offset."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise FatalError(f"--rebuild-from {text!r} is neither an offset nor an RFC 3339 time") from exc
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
