@@ -1,10 +1,11 @@
 """The web page and the HTTP endpoints: shows what the service computed. Computes no window itself and knows no Kafka.
 
-`sources` says what it shows, `params` what may be asked, `history` what is read from ClickHouse, `shape` how live
-windows become JSON, `app` ties these to addresses, `static/` is the page.
+`guard` says who may ask, `sources` what it shows, `params` what may be asked, `history` what is read from ClickHouse,
+`shape` how live windows become JSON, `app` ties these to addresses, `static/` is the page.
 """
 
 from citegauge.adapters.web.app import build_web_app
+from citegauge.adapters.web.guard import WebGuard
 from citegauge.adapters.web.sources import Health, WebLimits, WebSources
 
-__all__ = ["Health", "WebLimits", "WebSources", "build_web_app"]
+__all__ = ["Health", "WebGuard", "WebLimits", "WebSources", "build_web_app"]

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 
 from citegauge.adapters.web import params, shape
 from citegauge.adapters.web.answers import Answers
+from citegauge.adapters.web.guard import WebGuard, middleware
 from citegauge.adapters.web.history import History
 from citegauge.adapters.web.sources import Health, WebLimits, WebSources
 from citegauge.errors import FatalError, RetryableError
@@ -40,14 +41,18 @@ HEADERS: Mapping[str, str] = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_web_app(sources: WebSources, *, limits: WebLimits | None = None) -> web.Application:
+def build_web_app(
+    sources: WebSources, *, limits: WebLimits | None = None, guard: WebGuard | None = None
+) -> web.Application:
     """The application: `/`, `/static/…`, `/api/…`, `/metrics`, `/healthz`, `/readyz`; reads only, never writes.
 
-    Raises `ConfigError` when the database's name is not a plain identifier.
+    `guard`: who may ask; by default everyone who calls it by a name of loopback. Raises `ConfigError` when the database's
+    name is not a plain identifier.
     """
     limits = limits or WebLimits()
     pages = _Pages(sources, limits)
-    app = web.Application(client_max_size=limits.request_bytes_max, middlewares=[_errors_as_json])
+    who = middleware(guard or WebGuard())
+    app = web.Application(client_max_size=limits.request_bytes_max, middlewares=[who, _errors_as_json])
     app.router.add_get("/", pages.page)
     app.router.add_static("/static/", STATIC, show_index=False, follow_symlinks=False)
     app.router.add_get("/api/windows", pages.windows)

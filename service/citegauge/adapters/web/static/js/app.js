@@ -6,6 +6,7 @@ import { redrawCharts } from "./charts.js";
 import { h, setText } from "./dom.js";
 import { clock, span } from "./format.js";
 import { createGroup } from "./group.js";
+import { askForToken, letIn, startLogin } from "./login.js";
 import { createOverview } from "./overview.js";
 import { drawStatus, STALE_MS } from "./status.js";
 
@@ -22,6 +23,8 @@ let turn = 0;
 let timer = 0;
 /** When the last answer came (`performance.now()`), and what it said of time. */
 let heard = null;
+/** The service wants a token: asking again without one is of no use. */
+let locked = false;
 
 function open() {
   const next = readAddress();
@@ -57,6 +60,7 @@ async function refresh() {
     if (mine !== turn) return;
     heard = { at: performance.now(), asOfMs: windows.as_of_ms, nowMs: windows.now_ms };
     banner.hidden = true;
+    setLocked(false);
     tick();
     root.classList.remove("lost");
     await drawStatus({ drops, windows, lagMs: lag(), address: shownAddress });
@@ -69,10 +73,23 @@ async function refresh() {
     }
     if (mine === turn) root.dataset.drawn = shownAddress.view;
   } catch (error) {
-    if (mine === turn) sayLost(error);
+    if (mine === turn && error.locked) setLocked(true);
+    else if (mine === turn) sayLost(error);
   } finally {
     // A hidden page asks nothing; it catches up when it is looked at again.
-    if (mine === turn && !document.hidden) timer = setTimeout(refresh, REFRESH_MS);
+    if (mine === turn && !document.hidden && !locked) timer = setTimeout(refresh, REFRESH_MS);
+  }
+}
+
+function setLocked(now) {
+  locked = now;
+  root.classList.toggle("locked", now);
+  if (now) {
+    banner.hidden = true;
+    root.dataset.drawn = "login";
+    askForToken();
+  } else {
+    letIn();
   }
 }
 
@@ -123,6 +140,7 @@ function startTheme() {
 }
 
 startTheme();
+startLogin(refresh);
 addEventListener("hashchange", open);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) refresh();
