@@ -174,8 +174,8 @@ class WindowStore:
         self._groups: dict[Group, _GroupWindows] = {}
 
     def upsert(self, source: str, pane_s: int, group: Group, version: int, tally: Tally) -> bool:
-        """Take a pane as published. False when it is closed, or not newer than what is known."""
-        if pane_s <= self.closed_through.get(source, -1):
+        """Take a pane as published. False when it is closed, not newer than what is known, or before every window."""
+        if pane_s <= self.closed_through.get(source, -1) or pane_s < self.oldest_s:
             return False
         cells = self._detail.setdefault((source, pane_s), {})
         known = cells.get(group)
@@ -203,6 +203,8 @@ class WindowStore:
         if end_s <= self.end_s:
             return
         self.end_s = end_s
+        for key in [key for key in self._detail if key[1] < self.oldest_s]:
+            del self._detail[key]  # of a source that stopped and never closed it
         for group in list(self._groups):
             windows = self._groups[group]
             windows.advance(end_s)
@@ -212,6 +214,11 @@ class WindowStore:
     def is_closed(self, source: str, pane_s: int) -> bool:
         """Whether messages for this pane are of no more use."""
         return pane_s <= self.closed_through.get(source, -1)
+
+    @property
+    def oldest_s(self) -> int:
+        """Start of the longest window: panes before it are in none."""
+        return bounds(WINDOWS[-1], self.end_s)[0]
 
     @property
     def open_panes(self) -> int:
