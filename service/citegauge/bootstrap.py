@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 import faust
 import mode
-from aiohttp import web
 
 from citegauge.adapters import clickhouse, migrations, supervise
 from citegauge.adapters.embedded import EmbeddedBroker
@@ -27,11 +26,13 @@ from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
 from citegauge.adapters.kafka.looking import looking
 from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.rekey import RekeyTier
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import RollTier, View, build_app
-from citegauge.adapters.web import Health, WebSources, build_web_app
+from citegauge.adapters.web import Health, WebSources
 from citegauge.conventions import decoder
+from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
@@ -42,13 +43,14 @@ from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
 from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
-from citegauge.tools.samples import hot_samples, roll_samples, stalled, writer_samples
+from citegauge.tools.samples import hot_samples, rekey_samples, roll_samples, stalled, writer_samples
+from citegauge.tools.services import HotService, RekeyService, WebService, WriterService, faust_credentials
 from citegauge.tools.simulate_output import Encoding, WallClock
 from citegauge.tools.simulate_spec import TrafficSpec
 
 logger = logging.getLogger(__name__)
 
-Role = Literal["all", "join", "roll"]
+Role = Literal["all", "rekey", "join", "roll"]
 THREADS_MAX = 8
 """Blocking calls at the same time: two writers, the page's queries, rendering, restoring."""
 
@@ -82,6 +84,14 @@ def build_decoders(settings: Settings, *, keyed: bool) -> dict[str, Decoder]:
         for topic, source in settings.source_topics().items()
         if source.keyed == keyed
     }
+
+
+def build_joined_decoders(settings: Settings) -> dict[str, Decoder]:
+    """Decoders of the topics that the join reads: keyed sources, and the re-keyed topic if any source is not keyed."""
+    found = build_decoders(settings, keyed=True)
+    if settings.rekey.spans_topic in settings.joined_topics():
+        found[settings.rekey.spans_topic] = rekeyed.decode
+    return found
 
 
 def migrate(database: clickhouse.ClickHouse, settings: Settings) -> list[str]:
@@ -122,7 +132,7 @@ async def produce(
     """Send simulated traffic to the source topic, which is created when it is missing; returns the number of spans."""
     admin = await clients.admin(settings.kafka)
     try:
-        await clients.ensure_topics(admin, settings.kafka, clients.topics(settings.kafka)[:1])
+        await clients.ensure_topics(admin, settings.kafka, clients.source_topics(settings))
     finally:
         await admin.close()
     producer = clients.producer(settings.kafka)
@@ -194,10 +204,11 @@ class Worker:
         self.database = database or open_clickhouse(settings)
         self.hot: HotTier | None = None
         self.publisher: Publisher | None = None
+        self.rekey: RekeyTier | None = None
         self.hot_writer = RowWriter(self.database, settings.clickhouse)
         self.roll_writer = RowWriter(self.database, settings.clickhouse)
         self.roll: RollTier | None = None
-        if role != "join":
+        if role in ("all", "roll"):
             self.roll = RollTier(
                 self.database,
                 self._store_windows,
@@ -212,14 +223,18 @@ class Worker:
 
     def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
         """Faust's worker around everything; `supervise.run` runs it until a signal or a crash."""
-        services = [WebService(self), *extra]
-        if self.role != "roll":
-            services.append(HotService(self))
+        settings, role = self.settings, self.role
+        services: list[mode.Service] = [WebService(settings.web, self.web_sources(), self._listening), *extra]
+        unkeyed = build_decoders(settings, keyed=False)
+        if role in ("all", "rekey") and unkeyed:
+            services.append(RekeyService(settings, unkeyed, self._rekeying))
+        if role in ("all", "join"):
+            services.append(HotService(settings, build_joined_decoders(settings), self.hot_writer, self._joining))
         options: dict[str, Any] = {"override_logging": False, "redirect_stdouts": False, "quiet": True, "loop": loop}
         if self.roll is None:
             return mode.Worker(*services, **options)
-        services.append(WindowsWriterService(self))
-        app = build_app(self.roll, self.settings.kafka, self.settings.publish.interval_s, _credentials(self.settings))
+        services.append(WriterService(self.roll_writer))
+        app = build_app(self.roll, settings.kafka, settings.publish.interval_s, faust_credentials(settings.kafka))
         return faust.Worker(app, *services, **options)
 
     async def prepare(self) -> None:
@@ -230,9 +245,19 @@ class Worker:
                 logger.info("applied %s", ", ".join(applied))
         admin = await clients.admin(self.settings.kafka)
         try:
-            await clients.ensure_topics(admin, self.settings.kafka, clients.topics(self.settings.kafka))
+            await clients.ensure_topics(admin, self.settings.kafka, clients.topics(self.settings))
+            await clients.check_sources(admin, self.settings)
         finally:
             await admin.close()
+
+    def _joining(self, hot: HotTier, publisher: Publisher) -> None:
+        self.hot, self.publisher = hot, publisher
+
+    def _rekeying(self, rekey: RekeyTier) -> None:
+        self.rekey = rekey
+
+    def _listening(self, port: int) -> None:
+        self.web_port = port
 
     # -- what the endpoints show --------------------------------------------------------------------------------------
 
@@ -265,11 +290,13 @@ class Worker:
         if self.hot is not None and self.publisher is not None:
             yield from hot_samples(self.hot, self.publisher)
             writers.append(("join", self.hot_writer))
+        if self.rekey is not None:
+            yield from rekey_samples(self.rekey)
         yield from writer_samples(writers)
 
     def healthy(self) -> Health:
         """Progress, not mere liveness."""
-        lines = stalled(self.hot, self.roll, self.settings.web.stall_s)
+        lines = stalled(self.hot, self.roll, self.rekey, self.settings.web.stall_s)
         return Health(ok=not lines, lines=tuple(lines) or ("making progress",))
 
     def ready(self) -> Health:
@@ -291,105 +318,3 @@ class Worker:
             return
         # Nobody waits for it: the windows can be computed again from panes.
         self.roll_writer.submit(rows).add_done_callback(lambda done: done.exception())
-
-
-class HotService(mode.Service):
-    """The hot tier with its clients. Stopping it drains: what was read is published and committed."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-        self._ended = asyncio.Event()
-
-    async def on_start(self) -> None:
-        """Connect, then read in the background."""
-        worker, kafka = self._worker, self._worker.settings.kafka
-        self._admin = await clients.admin(kafka)
-        self._producer, self._consumer = clients.producer(kafka), clients.consumer(kafka)
-        await self._producer.start()
-        await self._consumer.start()
-        worker.publisher = Publisher(self._producer, kafka)
-        worker.hot = HotTier(
-            worker.settings,
-            build_decoder(worker.settings),
-            self._consumer,
-            self._admin,
-            worker.publisher,
-            worker.hot_writer,
-        )
-        self.add_future(self._run(worker.hot))
-
-    async def _run(self, hot: HotTier) -> None:
-        try:
-            await hot.run()
-        finally:
-            self._ended.set()
-        if not self.should_stop:
-            raise FatalError("the reading loop ended by itself")
-
-    async def on_stop(self) -> None:
-        """Drain within the time allowed, then leave the group."""
-        hot = self._worker.hot
-        if hot is None:
-            return
-        hot.stop()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), self._worker.settings.kafka.drain_timeout_s + 5)
-        await self._consumer.stop()
-        await self._producer.stop()
-        await self._admin.close()
-
-
-class WindowsWriterService(mode.Service):
-    """The cold tier's buffer in front of ClickHouse."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    async def on_start(self) -> None:
-        """Insert in the background."""
-        self.add_future(self._worker.roll_writer.run())
-
-
-class WebService(mode.Service):
-    """Page, /metrics, /healthz, /readyz."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-        self._runner: web.AppRunner | None = None
-
-    async def on_start(self) -> None:
-        """Listen. Raises `FatalError` naming the settings when the port is taken."""
-        settings = self._worker.settings.web
-        self._runner = web.AppRunner(build_web_app(self._worker.web_sources()), access_log=None)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, settings.host, settings.port).start()
-        except OSError as exc:
-            raise FatalError(
-                f"cannot listen on {settings.host}:{settings.port} (web.host, web.port): {exc.strerror}"
-            ) from exc
-        self._worker.web_port = self._runner.addresses[0][1]
-        logger.info("page, /metrics, /healthz and /readyz at http://%s:%d/", settings.host, self._worker.web_port)
-
-    async def on_stop(self) -> None:
-        """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-
-def _credentials(settings: Settings) -> Any:
-    """Faust's form of the TLS and SASL settings; None for plain text."""
-    kafka = settings.kafka
-    arguments = clients.security(kafka)
-    context = arguments.get("ssl_context")
-    if kafka.security_protocol.startswith("SASL"):
-        return faust.SASLCredentials(
-            username=kafka.sasl_username,
-            password=kafka.sasl_password.get_secret_value(),
-            mechanism=kafka.sasl_mechanism,
-            ssl_context=context,
-        )
-    return faust.SSLCredentials(context) if context is not None else None

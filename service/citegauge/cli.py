@@ -56,10 +56,10 @@ def cli(verbose: bool) -> None:
 @config_option
 @click.option(
     "--role",
-    type=click.Choice(["all", "join", "roll"]),
+    type=click.Choice(["all", "rekey", "join", "roll"]),
     default="all",
     show_default=True,
-    help="join: the hot tier only. roll: the windows only.",
+    help="rekey, join, roll: only that stage.",
 )
 @click.option(
     "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise kafka.epoch too."

@@ -98,6 +98,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("citegauge_traces_recounted_total", "counter", "traces", (), "Traces counted in a second minute."),
     Metric("citegauge_dead_letters_total", "counter", "records", ("reason",), "Records or spans that cannot be read."),
     Metric("citegauge_panes_forced_total", "counter", "panes", (), "Panes closed early because of join.traces_max."),
+    Metric("citegauge_rekeyed_records_total", "counter", "records", (), "Records read by the re-key stage."),
+    Metric("citegauge_rekeyed_spans_total", "counter", "spans", (), "Spans sent to the partition of their trace."),
+    Metric("citegauge_rekey_dead_letters_total", "counter", "records", ("reason",), "Unreadable, in the re-key stage."),
+    Metric(
+        "citegauge_rekey_waiting_partitions",
+        "gauge",
+        "partitions",
+        (),
+        "Source partitions that wait for slower ones, so that nothing comes late.",
+    ),
     # -- the worker
     Metric("citegauge_position_lag_records", "gauge", "records", _PARTITION, "Records not read yet."),
     Metric(

@@ -1,17 +1,20 @@
 """Settings: one frozen tree, and the only reader of environment and configuration file. Not a place for behaviour.
 
 Every value can be set in a TOML file (`--config`) or by an environment variable `CITEGAUGE_<SECTION>__<NAME>`; the
-environment wins. The sections themselves stand in `sections`.
+environment wins. A secret may also stand in a file of its own, named by `CITEGAUGE_<SECTION>__<NAME>_FILE`. The sections
+themselves stand in `sections`.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError, model_validator
+from pydantic import SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from citegauge.conventions import DecodePolicy, SpanMapping
@@ -145,6 +148,33 @@ class Settings(BaseSettings):
         )
 
 
+SECRETS = tuple(
+    f"{name}.{field}"
+    for name, section in Settings.model_fields.items()
+    for field, info in getattr(section.annotation, "model_fields", {}).items()
+    if info.annotation is SecretStr
+)
+"""Settings that are never shown."""
+
+
+def _secret_files() -> Iterator[tuple[str, str]]:
+    """(setting, path) of the secrets that the environment says are in files."""
+    for name in SECRETS:
+        path = os.environ.get(f"CITEGAUGE_{name.replace('.', '__')}_FILE".upper())
+        if path:
+            yield name, path
+
+
+def _secret(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as exc:
+        raise ConfigError(f"cannot read the file of {name}, {path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        # From nothing: the exception carries the file's bytes.
+        raise ConfigError(f"the file of {name}, {path}, is not UTF-8") from None
+
+
 def load(config: Path | None = None, **overrides: Any) -> Settings:
     """Read the TOML file, if any, then the environment; `overrides` are sections given by the command line.
 
@@ -158,6 +188,9 @@ def load(config: Path | None = None, **overrides: Any) -> Settings:
             raise ConfigError(f"cannot read {config}: {exc.strerror}") from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{config} is not TOML: {exc}") from exc
+    for name, path in _secret_files():
+        section, _, field = name.partition(".")
+        values[section] = {**values.get(section, {}), field: _secret(name, path)}
     for section, given in overrides.items():
         values[section] = {**values.get(section, {}), **given}
     try:

@@ -73,6 +73,7 @@ class Site:
         own = {
             "KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             "KAFKA__SOURCE_TOPIC": self.topic,
+            "KAFKA__KEYED": "true",
             "KAFKA__GROUP_ID": f"{self.name}-join",
             "KAFKA__PANES_TOPIC": f"{self.name}-panes",
             "KAFKA__PANES_PARTITIONS": "2",

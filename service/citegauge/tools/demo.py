@@ -58,6 +58,7 @@ def demo_settings(options: DemoOptions, bootstrap_servers: str) -> Settings:
         kafka={
             "bootstrap_servers": bootstrap_servers,
             "encoding": "jsonl",
+            "keyed": True,
             "source_partitions": 2,
             "panes_partitions": 2,
             "session_timeout_s": 6.0,  # the embedded broker delays a group join by half of it

@@ -134,7 +134,7 @@ def _spans(found: Replay, name: str, number: int, record: bytes, decode: Decoder
         for item in decode(record):
             if isinstance(item, SpanFault):
                 found.unreadable.append(Unreadable(name, number, item.index, item.reason, item.detail))
-            else:
+            elif isinstance(item, Span):
                 yield item
     except DeadLetterError as exc:
         found.unreadable.append(Unreadable(name, number, -1, exc.reason, exc.detail))

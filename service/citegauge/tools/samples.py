@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from citegauge.adapters.kafka.hot import HotTier
 from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.rekey import RekeyTier
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.rolling import RollTier, View
 from citegauge.domain.recall import STATE_NAMES
@@ -111,7 +112,16 @@ def roll_samples(roll: RollTier, series_max: int) -> Iterator[Sample]:
     yield Sample("citegauge_windows_ready", (), roll.ready)
 
 
-def stalled(hot: HotTier | None, roll: RollTier | None, stall_s: float) -> Sequence[str]:
+def rekey_samples(rekey: RekeyTier) -> Iterator[Sample]:
+    """Traffic of the re-key stage."""
+    yield Sample("citegauge_rekeyed_records_total", (), rekey.records)
+    yield Sample("citegauge_rekeyed_spans_total", (), rekey.spans)
+    yield Sample("citegauge_rekey_waiting_partitions", (), rekey.paused)
+    for reason, n in sorted(rekey.dead_letters.items()):
+        yield Sample("citegauge_rekey_dead_letters_total", (reason,), n)
+
+
+def stalled(hot: HotTier | None, roll: RollTier | None, rekey: RekeyTier | None, stall_s: float) -> Sequence[str]:
     """One line for each part that has made no progress for too long; empty when all is well."""
     now_ns = time.monotonic_ns()
     lines = []
@@ -124,6 +134,8 @@ def stalled(hot: HotTier | None, roll: RollTier | None, stall_s: float) -> Seque
             for partition, at in hot.positions().items()
             if at.commit_age_ns / 1e9 > stall_s and at.position > at.published and not hot.excused
         ]
+    if rekey is not None and (now_ns - rekey.turned_ns) / 1e9 > stall_s:
+        lines.append(f"the re-key stage has not turned for {(now_ns - rekey.turned_ns) / 1e9:.0f} s")
     if roll is not None:
         quiet_s = (now_ns - roll.turned_ns) / 1e9
         if quiet_s > stall_s:

@@ -13,11 +13,15 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError
 
 from citegauge.domain.progress import Commit
+from citegauge.domain.sources import SOURCES_MAX
 from citegauge.errors import FatalError, RetryableError
-from citegauge.settings import KafkaSettings
+from citegauge.settings import KafkaSettings, Settings
 
 PANES_RETENTION_MS = 48 * 3_600_000
 """The cold tier may be away for a day and still find every open pane."""
+
+
+_LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
 def security(settings: KafkaSettings) -> dict[str, Any]:
@@ -37,11 +41,11 @@ def security(settings: KafkaSettings) -> dict[str, Any]:
     return arguments
 
 
-def consumer(settings: KafkaSettings) -> AIOKafkaConsumer:
-    """The hot tier's consumer: commits by hand, never resets by itself."""
+def consumer(settings: KafkaSettings, group_id: str = "") -> AIOKafkaConsumer:
+    """A consumer of the hot tier's group, or of another: commits by hand, never resets by itself."""
     return AIOKafkaConsumer(
         **security(settings),
-        group_id=settings.group_id,
+        group_id=group_id or settings.group_id,
         enable_auto_commit=False,
         auto_offset_reset="none",  # an offset outside the log must stop us, not silently skip
         session_timeout_ms=int(settings.session_timeout_s * 1_000),
@@ -95,19 +99,43 @@ class Topic:
     """True: another number of partitions is an error, because both tiers compute with it."""
 
 
-def topics(settings: KafkaSettings) -> tuple[Topic, ...]:
-    """The topics of this worker. LogAppendTime, because lateness is judged against the log's own clock."""
-    log_time = {"message.timestamp.type": "LogAppendTime"}
-    return (
-        Topic(name=settings.source_topic, partitions=settings.source_partitions, config=log_time),
+def source_topics(settings: Settings) -> tuple[Topic, ...]:
+    """The topics of traces. LogAppendTime, because lateness is judged against the log's own clock."""
+    return tuple(
+        Topic(name=name, partitions=settings.kafka.source_partitions, config=_LOG_TIME)
+        for name in settings.source_topics()
+    )
+
+
+def topics(settings: Settings) -> tuple[Topic, ...]:
+    """Every topic of this worker."""
+    kafka, rekey = settings.kafka, settings.rekey
+    found = [
+        *source_topics(settings),
         Topic(
-            name=settings.panes_topic,
-            partitions=settings.panes_partitions,
-            config={"cleanup.policy": "delete", "retention.ms": str(PANES_RETENTION_MS)} | log_time,
+            name=kafka.panes_topic,
+            partitions=kafka.panes_partitions,
+            config={"cleanup.policy": "delete", "retention.ms": str(PANES_RETENTION_MS)} | _LOG_TIME,
             exact=True,
         ),
-        Topic(name=settings.dead_letter_topic, partitions=1, config={}),
-    )
+        Topic(name=kafka.dead_letter_topic, partitions=1, config={}),
+    ]
+    if rekey.spans_topic in settings.joined_topics():
+        retention_ms = rekey.spans_retention_s * 1_000
+        config = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)} | _LOG_TIME
+        found.append(Topic(name=rekey.spans_topic, partitions=rekey.spans_partitions, config=config, exact=True))
+    return tuple(found)
+
+
+async def check_sources(client: AIOKafkaAdminClient, settings: Settings) -> None:
+    """Raise `FatalError` when more source partitions are re-keyed than fit into a commit."""
+    unkeyed = [topic for topic, source in settings.source_topics().items() if not source.keyed]
+    total = sum([await partitions_of(client, topic) for topic in unkeyed])
+    if total > SOURCES_MAX:
+        raise FatalError(
+            f"{total} source partitions are to be re-keyed into one topic, and a commit holds the clocks of {SOURCES_MAX}: "
+            "declare keyed what is keyed by trace id, or run several instances with a rekey.spans_topic each"
+        )
 
 
 async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wanted: Iterable[Topic]) -> None:
@@ -128,7 +156,10 @@ async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wa
         elif topic.exact:
             found = await partitions_of(client, topic.name)
             if found != topic.partitions:
-                raise FatalError(f"topic {topic.name} has {found} partitions: set kafka.panes_partitions = {found}")
+                raise FatalError(
+                    f"topic {topic.name} has {found} partitions, not {topic.partitions}: set kafka.panes_partitions "
+                    f"(or rekey.spans_partitions) to {found}"
+                )
 
 
 async def partitions_of(client: AIOKafkaAdminClient, topic: str) -> int:

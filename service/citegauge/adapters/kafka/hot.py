@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -76,7 +76,7 @@ class HotTier:
     def __init__(
         self,
         settings: Settings,
-        decoder: Decoder,
+        decoders: Mapping[str, Decoder],
         consumer: AIOKafkaConsumer,
         admin: AIOKafkaAdminClient,
         publisher: Publisher,
@@ -85,7 +85,7 @@ class HotTier:
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._settings = settings
-        self._decoder = decoder
+        self._decoders = decoders
         self._consumer = consumer
         self._starts = Starts(consumer, admin, settings.kafka)
         self._outlet = Outlet(consumer, publisher, writer)
@@ -105,7 +105,7 @@ class HotTier:
 
     async def run(self) -> None:
         """Read until `stop`. The clients must be started; this does not close them."""
-        self._consumer.subscribe([self._settings.kafka.source_topic], listener=_Listener(self))
+        self._consumer.subscribe(list(self._decoders), listener=_Listener(self))
         interval_ns = int(self._settings.publish.interval_s * 1e9)
         next_flush_ns = time.monotonic_ns() + interval_ns
         writing = asyncio.create_task(self._writer.run(), name="clickhouse-writer")
@@ -213,11 +213,11 @@ class HotTier:
                 self._consumer.seek(partition, start.offset)
             except IllegalStateError:
                 return  # taken away again meanwhile; the listener has set the flag
-            source = Source(partition.topic, partition.partition, self._settings.kafka.epoch)
+            source = Source(partition.topic, partition.partition, self._settings.epoch_of(partition.topic))
             join = self._settings.join
             pipeline = PartitionPipeline(
                 source,
-                self._decoder,
+                self._decoders[partition.topic],
                 self._settings.join_policy(),
                 self._settings.score_policy(),
                 start,
