@@ -80,10 +80,11 @@ def test_a_pane_of_the_future_waits() -> None:
     store = WindowStore(end_s=60)
     store.upsert("t/0", 60, GROUP, 1, measured(1, 2))
     assert list(store.group_windows()) == []
-    store.close("t/0", 60)
+    store.upsert("t/0", 120, GROUP, 2, measured(2, 2))
+    store.close("t/0", 120)
     assert list(store.group_windows()) == []
     store.advance(120)
-    assert {one.window.name for one in store.group_windows()} == {"1h", "6h", "24h"}
+    assert {(one.window.name, one.tally.traces) for one in store.group_windows()} == {("1h", 1), ("6h", 1), ("24h", 1)}
 
 
 def test_panes_of_a_source_that_stopped_are_forgotten() -> None:
