@@ -218,13 +218,14 @@ class Worker:
             )
         self.web_port = 0
         self._exporter = Exporter(self.samples)
+        self._web = WebService(settings.web, self.web_sources(), self._listening)
 
     # -- running --------------------------------------------------------------------------------------------------------
 
     def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
         """Faust's worker around everything; `supervise.run` runs it until a signal or a crash."""
         settings, role = self.settings, self.role
-        services: list[mode.Service] = [WebService(settings.web, self.web_sources(), self._listening), *extra]
+        services: list[mode.Service] = [self._web, *extra]
         unkeyed = build_decoders(settings, keyed=False)
         if role in ("all", "rekey") and unkeyed:
             services.append(RekeyService(settings, unkeyed, self._rekeying))

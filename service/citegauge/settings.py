@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from citegauge.conventions import DecodePolicy, SpanMapping
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuckets
@@ -79,6 +84,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment wins over what the file (passed to the constructor) says."""
+        if isinstance(env_settings, EnvSettingsSource):  # the names of files are read by `load`
+            env_settings.env_vars = {k: v for k, v in env_settings.env_vars.items() if k.upper() not in FILE_VARIABLES}
         return env_settings, init_settings
 
     @model_validator(mode="after")
@@ -157,12 +164,8 @@ SECRETS = tuple(
 """Settings that are never shown."""
 
 
-def _secret_files() -> Iterator[tuple[str, str]]:
-    """(setting, path) of the secrets that the environment says are in files."""
-    for name in SECRETS:
-        path = os.environ.get(f"CITEGAUGE_{name.replace('.', '__')}_FILE".upper())
-        if path:
-            yield name, path
+FILE_VARIABLES = {f"CITEGAUGE_{name.replace('.', '__')}_FILE".upper(): name for name in SECRETS}
+"""Environment variables that name the file of a secret."""
 
 
 def _secret(name: str, path: str) -> str:
@@ -170,7 +173,7 @@ def _secret(name: str, path: str) -> str:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as exc:
         raise ConfigError(f"cannot read the file of {name}, {path}: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
+    except UnicodeDecodeError:
         # From nothing: the exception carries the file's bytes.
         raise ConfigError(f"the file of {name}, {path}, is not UTF-8") from None
 
@@ -188,13 +191,18 @@ def load(config: Path | None = None, **overrides: Any) -> Settings:
             raise ConfigError(f"cannot read {config}: {exc.strerror}") from exc
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{config} is not TOML: {exc}") from exc
-    for name, path in _secret_files():
-        section, _, field = name.partition(".")
-        values[section] = {**values.get(section, {}), field: _secret(name, path)}
-    for section, given in overrides.items():
-        values[section] = {**values.get(section, {}), **given}
+    given = [(section, field) for section, fields in overrides.items() for field in fields.items()]
+    for variable, name in FILE_VARIABLES.items():
+        if path := os.environ.get(variable):
+            section, _, field = name.partition(".")
+            given.append((section, (field, _secret(name, path))))
+    for section, (field, value) in given:
+        if isinstance(values.setdefault(section, {}), dict):  # anything else is an error of its own
+            values[section] = {**values[section], field: value}
     try:
         return Settings(**values)
+    except SettingsError as exc:
+        raise ConfigError(f"{exc}: give its fields one by one, as CITEGAUGE_<SECTION>__<NAME>") from None
     except ValidationError as exc:
         first = exc.errors()[0]
         name = ".".join(str(part) for part in first["loc"])

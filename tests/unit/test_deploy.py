@@ -109,10 +109,23 @@ def test_prometheus_scrapes_the_worker() -> None:
     assert job.get("metrics_path", "/metrics") == "/metrics"
 
 
+def test_worker_and_prometheus_have_one_token() -> None:
+    """The image listens on all interfaces, which wants a token; Prometheus sends the same one, and nothing else reads it."""
+    assert "CITEGAUGE_WEB__HOST=0.0.0.0" in (ROOT / "Dockerfile").read_text()
+    compose = yaml.safe_load(COMPOSE.read_text())
+    (given,) = SERVICES["prometheus"]["configs"]
+    assert compose["configs"][given["source"]]["content"] == OWN["service"]["environment"]["CITEGAUGE_WEB__TOKEN"]
+    (job,) = yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]
+    assert given["target"] == f"/etc/prometheus/{job['authorization']['credentials_file']}"
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Debian's package prometheus")
-def test_promtool_accepts_the_configuration() -> None:
+def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     """Prometheus itself reads the file."""
-    done = subprocess.run(["promtool", "check", "config", str(PROMETHEUS)], capture_output=True, text=True, check=False)
+    folder = shutil.copytree(PROMETHEUS.parent, tmp_path / "prometheus")
+    (folder / "web-token").write_text("token")
+    command = ["promtool", "check", "config", str(folder / PROMETHEUS.name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

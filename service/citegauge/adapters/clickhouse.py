@@ -139,10 +139,10 @@ class HttpTarget:
     def __post_init__(self) -> None:
         """Raises `ConfigError` for an address that is not one."""
         parts = urlsplit(self.url)
+        if "@" in self.url:  # first of all, so that no other message repeats the password
+            raise ConfigError("ClickHouse address: give user and password in their own settings, not in the address")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError(f"ClickHouse address {self.url!r}: must be http://host:8123 or https://host:8443")
-        if parts.username or parts.password:
-            raise ConfigError("ClickHouse address: give user and password in their own settings, not in the address")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
