@@ -237,19 +237,16 @@ def parse_metrics(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 # ------------------------------------------------------------------------------------------------ topics and logs
 
 
-async def _produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | None]]) -> int:
+async def _produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | None]]) -> list[tuple[int, int]]:
     async with AIOKafkaProducer(
         bootstrap_servers=kafka, linger_ms=20, max_batch_size=1 << 18, max_request_size=16 << 20
     ) as producer:
-        sent = []
-        for key, value in batch:
-            sent.append(await producer.send(topic, value, key))
-        await asyncio.gather(*sent)
-        return len(sent)
+        sent = [await producer.send(topic, value, key) for key, value in batch]
+        return [(at.partition, at.offset) for at in await asyncio.gather(*sent)]
 
 
-def produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | None]]) -> int:
-    """Send (key, value) pairs and return their number, all acknowledged."""
+def produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | None]]) -> list[tuple[int, int]]:
+    """Send (key, value) pairs and return partition and offset of each, all acknowledged."""
     return asyncio.run(_produce(kafka, topic, batch))
 
 
