@@ -1,0 +1,119 @@
+"""Resident memory per live trace, and the peak of the demo's back-fill, each in a process of its own (Linux only).
+
+python benchmarks/memory.py short 100000      the child: prints one JSON object
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+import citegauge
+import core
+import traffic
+from citegauge.domain.policy import MINUTE_NS
+from citegauge.pipeline import Record
+
+SETTLING_TRACES = 2_000
+FLUSH_EVERY_RECORDS = 20_000
+DEMO_S_MAX = 300
+POLL_S = 0.2
+
+
+class TraceMemory(msgspec.Struct, kw_only=True):
+    """Growth of resident memory over live traces."""
+
+    ids: str
+    traces: int
+    bytes_per_trace: float
+
+
+class BackfillMemory(msgspec.Struct, kw_only=True):
+    """The demo's worker process: both tiers and the embedded ClickHouse; not the broker, not the traffic."""
+
+    hours: int
+    peak_mb: float
+    seconds: float
+    """From the start of the command to its end."""
+
+
+def per_trace(ids: traffic.Ids, traces: int) -> TraceMemory:
+    """Measure in a fresh child process."""
+    command = [sys.executable, __file__, ids, str(traces)]
+    done = subprocess.run(command, capture_output=True, check=True, env=child_environment())
+    return msgspec.json.decode(done.stdout, type=TraceMemory)
+
+
+def backfill(hours: int) -> BackfillMemory:
+    """Run `citegauge demo --smoke` and watch its resident memory. Raises RuntimeError when the demo fails."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "citegauge", "demo", "--smoke", "--hours", str(hours), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--clickhouse-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=child_environment()
+    )
+    peak_kb = 0
+    try:
+        while process.poll() is None:
+            peak_kb = max(peak_kb, _status_kb(process.pid, "VmHWM"))
+            if time.monotonic() - started > DEMO_S_MAX:
+                break
+            time.sleep(POLL_S)
+    finally:
+        process.terminate()
+        output = process.communicate()[0].decode()
+    if process.returncode or not peak_kb:
+        raise RuntimeError(f"the demo ended with status {process.returncode}: {output[-500:]}")
+    return BackfillMemory(hours=hours, peak_mb=peak_kb / 1024, seconds=time.monotonic() - started)
+
+
+def child_environment() -> dict[str, str]:
+    """Ours, with the sources of the package on the path."""
+    return {**os.environ, "PYTHONPATH": str(Path(citegauge.__file__).parents[1])}
+
+
+def _status_kb(pid: int, field: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(field + ":")), 0)
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _grow(ids: traffic.Ids, traces: int) -> TraceMemory:
+    """Feed traces that all stay live; what was published is let go of, as after an acknowledgement."""
+    _feed(ids, SETTLING_TRACES)  # imports, caches and the allocator's first arenas are no trace's
+    gc.collect()
+    before = _resident()
+    kept = _feed(ids, traces)
+    gc.collect()
+    grown = _resident() - before
+    assert len(kept.join.traces) == traces, "all of them are live"
+    return TraceMemory(ids=ids, traces=traces, bytes_per_trace=grown / traces)
+
+
+def _feed(ids: traffic.Ids, traces: int) -> core.PartitionPipeline:
+    pipeline = core.pipeline("jsonl")
+    # Four minutes of traffic: nothing closes before the join window (5 min) has passed.
+    for offset, message in enumerate(traffic.native(traffic.spans(traces, core.END_NS, minutes=4.0, ids=ids))):
+        pipeline.feed(Record(offset, core.END_NS + MINUTE_NS, message.value))
+        if offset % FLUSH_EVERY_RECORDS == 0:
+            pipeline.take_flush()
+    pipeline.take_flush()
+    return pipeline
+
+
+if __name__ == "__main__":
+    print(json.dumps(msgspec.to_builtins(_grow(cast("traffic.Ids", sys.argv[1]), int(sys.argv[2])))))
