@@ -33,6 +33,7 @@ from support.doctor import (
     topic,
     verdict,
 )
+from support.golden import Case, cases
 
 RECALL = "cited_chunk_recall"
 SECOND_NS = 1_000_000_000
@@ -460,3 +461,42 @@ def test_since_is_a_time_or_counted_back_from_now() -> None:
     assert bounds_of(10, "1h", now_ns=NOW_NS) == bounds_of(10, "-1h", now_ns=NOW_NS)
     assert bounds_of(10, "2026-01-01T00:00:00", now_ns=NOW_NS).since_ms == START_NS // 1_000_000
     assert bounds_of(10, None, now_ns=NOW_NS).since_ms is None
+
+
+# ----------------------------------------------------------------------------------------------------------- robustness
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.convention}/{case.name}")
+def test_every_published_shape_is_examined(case: Case) -> None:
+    """Each golden record of decode is counted under the convention that claims it, alone and cut anywhere."""
+    value = case.record.read_bytes()
+    report = examined([value], encoding=case.encoding)
+    claimed = {
+        entry.get("claimed_by") or "(none)" for entry in json.loads(case.expected.read_text()) if "kind" in entry
+    }
+    assert set(report.sources[0].conventions) == claimed
+    assert text_of(report)
+    for end in range(0, len(value), max(1, len(value) // 7)):
+        text_of(examined([value[:end]], encoding="auto"))
+
+
+def test_names_from_the_data_cannot_steer_the_terminal() -> None:
+    """Span names, keys and ids are someone else's text: no escape sequence, no markup reaches the screen."""
+    escape = "\x1b[2J[red]"
+    spans = [
+        otlp_span(1, 1, f"vector search {escape}", {escape: "x"}),
+        answer(1, "[c-1]", more={escape: "y"}),
+        retrieval(2, [f"chunk-7{escape}"], retriever={"route": f"a {escape}"}),
+        answer(2, None, more={"generation.cited_ids": [f"chunk-8{escape}"], "citegauge.kind": "generation"}),
+    ]
+    text = text_of(examined([otlp(spans)]))
+    assert "\x1b" not in text
+    assert "[red]" in text
+
+
+def test_a_route_of_any_name_is_quoted_for_the_settings() -> None:
+    """A suggested setting is TOML whatever the route is called."""
+    route = 'say "hi"/[x]'
+    spans = [s for n in range(3) for s in (retrieval(n, ["c-1"], retriever={"route": route}), answer(n, "[0]"))]
+    change = verdict(examined([otlp(spans)]), RECALL).change.removeprefix("set ")
+    assert tomllib.loads(change) == {"routes": {route: {"position_base": 0}}}

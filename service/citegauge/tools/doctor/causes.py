@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -252,4 +253,4 @@ def setting_of(route: str, name: str) -> str:
     """The setting of one route, as it is written in TOML."""
     assert name in RoutePolicy.__dataclass_fields__, name
     bare = route.replace("-", "").replace("_", "").isalnum() and route.isascii()
-    return f"routes.{route}.{name}" if bare else f'routes."{route}".{name}'
+    return f"routes.{route if bare else json.dumps(route, ensure_ascii=False)}.{name}"

@@ -9,7 +9,7 @@ from citegauge.domain.recall import State
 from citegauge.tools.doctor.causes import setting_of
 from citegauge.tools.doctor.delivery import Finding
 from citegauge.tools.doctor.traces import JoinedTrace
-from citegauge.tools.doctor.verdict import plural, share_text
+from citegauge.tools.doctor.verdict import plural, share_text, shortened
 
 ZERO_SHARE = 0.1
 """From this share of answers on, citing 0 is a habit."""
@@ -61,13 +61,13 @@ def _strange(route: str, named: list[JoinedTrace]) -> Iterable[Finding]:
     if total < STRANGE_MIN or strange < STRANGE_SHARE * total:
         return
     example = next(one.result for one in named if one.result.hallucinated)
-    retrieved = f'"{example.retrieved[0][:40]}"' if example.retrieved else "nothing"
+    retrieved = f'"{shortened(example.retrieved[0])}"' if example.retrieved else "nothing"
     yield Finding(
         level="note",
         code="ids_differ",
         source="",
         says=f'{share_text(strange, total)} of the ids cited on route "{route}" were not retrieved (one cites '
-        f'"{example.hallucinated[0][:40]}", where {retrieved} was retrieved first): either answers make them up, or the '
+        f'"{shortened(example.hallucinated[0])}", where {retrieved} was retrieved first): answers make them up, or the '
         "prompt shows other ids than the retriever records",
         change="compare the two; if they differ, record the ids that the prompt shows",
     )

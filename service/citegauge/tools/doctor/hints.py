@@ -73,11 +73,13 @@ class Hints:
     def _suspect(self, raw: RawSpan) -> None:
         kind = "retrieval" if _RETRIEVAL.search(raw.name) else "generation" if _GENERATION.search(raw.name) else ""
         name = raw.name[:VALUE_LENGTH_MAX]
+        if not name.isprintable():
+            return
         known = self._names.get((kind, name))
         if known is not None:
             self._names[kind, name] = known._replace(spans=known.spans + 1, fields=known.fields or fields_of(raw, kind))
         elif kind and len(self._names) < NAMES_MAX:
-            keys = tuple(list(raw.attributes)[:KEYS_SHOWN_MAX])
+            keys = tuple(key for key in list(raw.attributes)[:KEYS_SHOWN_MAX] if key.isprintable())
             self._names[kind, name] = Suspect(name, kind, 1, keys, fields_of(raw, kind))
 
     def _note_value(self, key: str, value: str, trace_id: bytes) -> None:
@@ -123,7 +125,7 @@ def fields_of(raw: RawSpan, kind: str) -> dict[str, str]:
     """Which attributes could be the documents, ids and scores of a retrieval, or the text of an answer."""
     found: dict[str, str] = {}
     for key, value in raw.attributes.items():
-        if len(key) > VALUE_LENGTH_MAX:
+        if len(key) > VALUE_LENGTH_MAX or not key.isprintable():
             continue
         if kind == "generation":
             if isinstance(value, str) and value and _ANSWER_KEY.search(key):
@@ -165,7 +167,7 @@ def _is_never(key: str) -> bool:
 def _texts(raw: RawSpan) -> Iterator[tuple[str, str]]:
     for prefix, attributes in (("", raw.attributes), ("resource:", raw.resource)):
         for key, value in attributes.items():
-            if not isinstance(value, str) or _is_never(key):
+            if not isinstance(value, str) or not key.isprintable() or _is_never(key):
                 continue
             if len(value) <= VALUE_LENGTH_MAX and value[:1] not in ("{", "["):
                 if route := cleaned(value):
@@ -180,5 +182,10 @@ def _fields(key: str, value: str) -> Iterator[tuple[str, str]]:
     except ValueError:
         return
     for field, inner in found.items() if isinstance(found, dict) else ():
-        if isinstance(inner, str) and len(inner) <= VALUE_LENGTH_MAX and not _NEVER.search(field):
+        if (
+            isinstance(inner, str)
+            and field.isprintable()
+            and len(inner) <= VALUE_LENGTH_MAX
+            and not _NEVER.search(field)
+        ):
             yield f"{key}#{field}", inner

@@ -10,9 +10,17 @@ from citegauge.domain.recall import State
 from citegauge.tools.doctor.causes import Cause, latent_cause, recall_cause, setting_of
 from citegauge.tools.doctor.hints import Suspect
 from citegauge.tools.doctor.traces import JoinedTrace
-from citegauge.tools.doctor.verdict import Answer, Context, Counted, Verdict, counted, decide, plural, share_text
-
-EXAMPLE_LENGTH_MAX = 40
+from citegauge.tools.doctor.verdict import (
+    Answer,
+    Context,
+    Counted,
+    Verdict,
+    counted,
+    decide,
+    plural,
+    share_text,
+    shortened,
+)
 
 
 def recall(context: Context) -> Verdict:
@@ -176,7 +184,7 @@ def _mismatch(citing: list[JoinedTrace], policy: ScorePolicy) -> Cause:
 
 
 def _short(text: str) -> str:
-    return f'"{text[:EXAMPLE_LENGTH_MAX]}{"…" if len(text) > EXAMPLE_LENGTH_MAX else ""}"'
+    return f'"{shortened(text)}"'
 
 
 def rank_weighted(found: Verdict) -> Verdict:

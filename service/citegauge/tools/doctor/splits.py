@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,10 +10,9 @@ from citegauge.domain.recall import State
 from citegauge.domain.score import UNKNOWN
 from citegauge.tools.doctor.causes import score_cause
 from citegauge.tools.doctor.traces import JoinedTrace
-from citegauge.tools.doctor.verdict import Answer, Context, Verdict, counted, decide, plural, share_text
+from citegauge.tools.doctor.verdict import Answer, Context, Verdict, counted, decide, plural, share_text, shortened
 
 ROUTES_SENSIBLE_MAX = 200
-EXAMPLE_LENGTH_MAX = 40
 KEYS_KEPT_MAX = 5
 
 
@@ -90,7 +90,7 @@ def route_split(context: Context) -> Verdict:
     change = ""
     better = [key for key, _ in context.hints.route_keys() if key not in keys]
     # The list replaces the built-in one, so what gives routes now stays in it.
-    listed = ", ".join(f'"{key}"' for key in (*better[:1], *keys[:KEYS_KEPT_MAX]))
+    listed = ", ".join(json.dumps(key, ensure_ascii=False) for key in (*better[:1], *keys[:KEYS_KEPT_MAX]))
     suggested = f"set score.route_keys = [{listed}]" if better else ""
     if not joined:
         because = "the sample holds no trace to split"
@@ -106,7 +106,7 @@ def route_split(context: Context) -> Verdict:
         because = f"{plural(len(routes), 'route')} by {_keys_text(keys)} in {share} of the traces"
         if len(routes) == 1:
             name = next(iter(routes))
-            because += f': every trace is on "{name[:EXAMPLE_LENGTH_MAX]}"'
+            because += f': every trace is on "{shortened(name)}"'
             change = suggested
         elif answer != "can":
             change = suggested or "put the route on the root span of every trace"

@@ -80,6 +80,12 @@ def counted(causes: Iterable[Cause]) -> tuple[Counted, ...]:
     return tuple(Counted(n, cause) for cause, n in sorted(found.items(), key=lambda item: (-item[1], item[0].code)))
 
 
+def shortened(text: str) -> str:
+    """A name from the data, fit for a sentence on a terminal."""
+    shown = "".join(character if character.isprintable() else "?" for character in text[:EXAMPLE_LENGTH_MAX])
+    return shown + ("…" if len(text) > EXAMPLE_LENGTH_MAX else "")
+
+
 def plural(count: int, word: str) -> str:
     """`1 trace`, `1,200 traces`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
