@@ -74,6 +74,10 @@ class KafkaSettings(Section):
     """Password for SASL; from the environment."""
     ssl_cafile: str = ""
     """CA bundle (PEM) for SSL; empty: the system's."""
+    ssl_certfile: str = ""
+    """Client certificate (PEM, with its chain), where the brokers ask for one."""
+    ssl_keyfile: str = ""
+    """Its key (PEM, not encrypted); empty: it stands in `kafka.ssl_certfile`."""
     session_timeout_s: Seconds = 15.0
     """A worker that is silent for longer loses its partitions."""
     rebalance_timeout_s: Seconds = 60.0

@@ -51,7 +51,7 @@ def test_audit_of_a_real_worker(make_site: MakeSite, database: ClickHouse, tmp_p
         worker.until(lambda: sum(one.position for one in commits(site).values()) > 0, "it has committed")
         worker.kill()
         worker.start()
-        sent = half + produce(site.kafka, site.topic, batch[half:])
+        sent = half + len(produce(site.kafka, site.topic, batch[half:]))
         worker.until(lambda: sum(one.position for one in commits(site).values()) >= sent, "all is published")
         # Beside the running worker, which goes on publishing open minutes.
         status, report = audited(site)

@@ -122,8 +122,19 @@ def jars() -> Path:
 class KafkaServer:
     """One Kafka process with its own data folder, whose ports and data stay the same over stops and starts."""
 
-    def __init__(self, folder: Path, *, heap_mb: int = 512, java_options: tuple[str, ...] = ()) -> None:
-        """`folder` is made and filled here. Raises `KafkaUnavailableError` where there is no Java or no Kafka."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = 512,
+        java_options: tuple[str, ...] = (),
+        properties: str = "",
+        format_options: tuple[str, ...] = (),
+    ) -> None:
+        """`folder` is made and filled here. Raises `KafkaUnavailableError` where there is no Java or no Kafka.
+
+        `properties`: further lines of server.properties, in which `{host}`, `{broker}` and `{controller}` are filled in.
+        """
         self._folder = folder
         self._data = folder / "data"
         self._log = folder / "kafka.log"
@@ -133,12 +144,12 @@ class KafkaServer:
         (folder / "log4j2.xml").write_text(_LOG4J)
         self._config = folder / "server.properties"
         ports = {"broker": self._port, "controller": free_port()}
-        self._config.write_text(_PROPERTIES.format(host=HOST, data=self._data, **ports))
+        self._config.write_text((_PROPERTIES + properties).format(host=HOST, data=self._data, **ports))
         self._java = [
             java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", *java_options,
             f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}", "-cp", f"{jars()}/*",
         ]  # fmt: skip
-        self._format()
+        self._format(format_options)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -196,10 +207,10 @@ class KafkaServer:
         """SIGCONT after `pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def _format(self) -> None:
+    def _format(self, options: tuple[str, ...]) -> None:
         cluster = uuid.uuid4().hex[:22]
         done = subprocess.run(
-            [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config)],
+            [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config), *options],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"the storage cannot be formatted: {done.stdout}{done.stderr}"

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExists
 
 from citegauge.domain.progress import Commit
 from citegauge.domain.sources import SOURCES_MAX
-from citegauge.errors import FatalError, RetryableError
+from citegauge.errors import ConfigError, FatalError, RetryableError
 from citegauge.settings import KafkaSettings, Settings
 
 PANES_RETENTION_MS = 48 * 3_600_000
@@ -25,13 +25,13 @@ _LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
 def security(settings: KafkaSettings) -> dict[str, Any]:
-    """Arguments for TLS and SASL, shared by every client."""
+    """Arguments for TLS and SASL, shared by every client. Raises `ConfigError` for files that are no certificates."""
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers,
         "security_protocol": settings.security_protocol,
     }
     if settings.security_protocol.endswith("SSL"):
-        arguments["ssl_context"] = ssl.create_default_context(cafile=settings.ssl_cafile or None)
+        arguments["ssl_context"] = _ssl_context(settings)
     if settings.security_protocol.startswith("SASL"):
         arguments |= {
             "sasl_mechanism": settings.sasl_mechanism,
@@ -39,6 +39,21 @@ def security(settings: KafkaSettings) -> dict[str, Any]:
             "sasl_plain_password": settings.sasl_password.get_secret_value(),
         }
     return arguments
+
+
+def _ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_cafile or None)
+    except OSError as exc:  # an `ssl.SSLError` is one, too
+        raise ConfigError(f"kafka.ssl_cafile {settings.ssl_cafile}: {exc}") from exc
+    if settings.ssl_certfile:
+        try:
+            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile or None)
+        except OSError as exc:
+            raise ConfigError(
+                f"kafka.ssl_certfile {settings.ssl_certfile} and kafka.ssl_keyfile {settings.ssl_keyfile}: {exc}"
+            ) from exc
+    return context
 
 
 def consumer(settings: KafkaSettings, group_id: str = "") -> AIOKafkaConsumer:
@@ -82,10 +97,18 @@ async def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
         await client.start()
     except KafkaConnectionError as exc:
         await client.close()
-        raise RetryableError(
-            f"no Kafka broker answers at {settings.bootstrap_servers} (kafka.bootstrap_servers)"
-        ) from exc
+        raise RetryableError(f"no Kafka broker answers at {settings.bootstrap_servers} ({_access(settings)})") from exc
     return client
+
+
+def _access(settings: KafkaSettings) -> str:
+    """The settings that decide whether a broker answers us; aiokafka logs why one did not, and does not raise it."""
+    if settings.security_protocol == "PLAINTEXT":
+        return "kafka.bootstrap_servers, kafka.security_protocol"
+    names = ["bootstrap_servers", "security_protocol", "ssl_cafile", "ssl_certfile"]
+    if settings.security_protocol.startswith("SASL"):
+        names += ["sasl_mechanism", "sasl_username", "sasl_password"]
+    return "see the line above; " + ", ".join(f"kafka.{name}" for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
