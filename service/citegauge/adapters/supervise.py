@@ -28,7 +28,9 @@ class _SaidByCaller(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         message = str(record.msg)
-        return not isinstance(error, CitegaugeError) and not any(text in message for text in _CRASH_MESSAGES)
+        expected = isinstance(error, CitegaugeError) or any(text in message for text in _CRASH_MESSAGES)
+        # A thread of Faust's that has crashed as well has no loop left to be stopped in.
+        return not expected and not (isinstance(error, RuntimeError) and "Event loop is closed" in str(error))
 
 
 def run(worker: mode.Worker) -> None:

@@ -242,6 +242,9 @@ class HotTier:
             self.assignment_changed = True
             return
         except OffsetOutOfRangeError as exc:
+            if self._consumer.assignment() - self._owned.keys():
+                self.assignment_changed = True  # the client began at the commit by itself; `Starts` judges it
+                return
             raise FatalError(
                 f"the log no longer holds the offset to read next ({exc}): its retention is shorter than the lag; "
                 "start with --rebuild-from <offset|time> and raise kafka.epoch"
