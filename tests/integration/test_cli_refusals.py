@@ -112,7 +112,7 @@ class _Forbidding(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"Code: 516. DB::Exception: default: Authentication failed. (AUTHENTICATION_FAILED)")
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 - the base class calls it so
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
