@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS {database}.traces
     chunk_scores         Array(Nullable(Float64)) CODEC(ZSTD(1)),
     cited_ids            Array(String) CODEC(ZSTD(1)),
     cited_ranks          Array(UInt32) CODEC(ZSTD(1)),
-    hallucinated_ids     Array(String) CODEC(ZSTD(1)),
+    hallucinated_ids     Array(String) CODEC(ZSTD(1)) COMMENT 'cited, but not in the retrieved set',
+    dropped_cited_ids    Array(String) CODEC(ZSTD(1)) COMMENT 'those of hallucinated_ids that an earlier stage had returned',
     source               LowCardinality(String) COMMENT '<topic>/<partition>',
     event_time           DateTime64(9, 'UTC') ALIAS fromUnixTimestamp64Nano(event_time_ns, 'UTC'),
     INDEX trace_id_bloom trace_id TYPE bloom_filter(0.01) GRANULARITY 1

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS {database}.panes
     states               Map(LowCardinality(String), UInt64) CODEC(ZSTD(1)),
     citations            UInt64 CODEC(T64, ZSTD(1)),
     hallucinated         UInt64 CODEC(T64, ZSTD(1)),
+    dropped_citations    UInt64 CODEC(T64, ZSTD(1)) COMMENT 'hallucinated ones that an earlier stage had returned',
     unresolved           UInt64 CODEC(T64, ZSTD(1)),
     ids_dropped          UInt64 CODEC(T64, ZSTD(1)),
     nonconformant        UInt64 CODEC(T64, ZSTD(1)),

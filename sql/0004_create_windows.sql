@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS {database}.windows
     states             Map(LowCardinality(String), UInt64) CODEC(ZSTD(1)),
     citations          UInt64 CODEC(T64, ZSTD(1)),
     hallucinated       UInt64 CODEC(T64, ZSTD(1)),
+    dropped_citations  UInt64 CODEC(T64, ZSTD(1)),
     unresolved         UInt64 CODEC(T64, ZSTD(1)),
     nonconformant      UInt64 CODEC(T64, ZSTD(1)),
     recounted          UInt64 CODEC(T64, ZSTD(1)),

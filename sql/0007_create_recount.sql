@@ -14,6 +14,7 @@ SELECT
     sumMap(map(t.state, toUInt64(1))) AS states,
     sum(length(t.cited_ranks) + length(t.hallucinated_ids) + t.unresolved) AS citations,
     sum(length(t.hallucinated_ids)) AS hallucinated,
+    sum(length(t.dropped_cited_ids)) AS dropped_citations,
     sum(t.unresolved) AS unresolved,
     sum(t.ids_dropped) AS ids_dropped,
     countIf(t.nonconformant) AS nonconformant,

@@ -71,7 +71,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "citations",
         (*_WINDOW, "outcome"),
-        "Citations in the window: valid, hallucinated (never retrieved) or unresolved (out of range or malformed).",
+        "Citations in the window by outcome: valid, never_retrieved, dropped (retrieved, but dropped before the context) or "
+        "unresolved (out of range or malformed). The two in the middle are hallucinated.",
     ),
     Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
     Metric(

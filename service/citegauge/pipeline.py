@@ -289,6 +289,7 @@ class PartitionPipeline:
             states=tally.state_counts(),
             citations=tally.citations,
             hallucinated=tally.hallucinated,
+            dropped_citations=tally.dropped_citations,
             unresolved=tally.unresolved,
             ids_dropped=tally.ids_dropped,
             nonconformant=tally.nonconformant,
@@ -328,6 +329,7 @@ class PartitionPipeline:
             cited_ids=result.cited,
             cited_ranks=result.cited_ranks,
             hallucinated_ids=result.hallucinated,
+            dropped_cited_ids=result.dropped_cited,
         )
 
     def _late_row(self, late: LateSpan) -> LateRow:
@@ -367,6 +369,7 @@ def tally_of(row: PaneRow) -> Tally:
     tally = Tally()
     tally.set_state_counts(row.states)
     tally.citations, tally.hallucinated = row.citations, row.hallucinated
+    tally.dropped_citations = row.dropped_citations
     tally.unresolved, tally.ids_dropped = row.unresolved, row.ids_dropped
     tally.nonconformant, tally.recounted = row.nonconformant, row.recounted
     tally.recall_counts = dict(row.recall_counts)

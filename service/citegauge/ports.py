@@ -48,6 +48,8 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hallucinated_ids: list[str]
     source: str
     """`<topic>/<partition>`."""
+    dropped_cited_ids: list[str] = []
+    """Those of `hallucinated_ids` that an earlier stage had returned."""
 
 
 class TraceTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -95,6 +97,8 @@ class PaneRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Histogram key of the rank-weighted recall."""
     score_counts: dict[int, int]
     """Histogram key of the top-1 score."""
+    dropped_citations: int = 0
+    """Hallucinated citations of chunks that an earlier stage had returned."""
 
 
 class LateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -149,6 +153,7 @@ class WindowRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     recounted: int
     version: int
     """As-of time in ns: a later computation of the same window replaces an earlier one."""
+    dropped_citations: int = 0
 
 
 Row = TraceRow | TraceTombstone | PaneRow | LateRow | WindowRow

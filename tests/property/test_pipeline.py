@@ -47,6 +47,7 @@ def counted(rows: list[TraceRow]) -> Tally:
         add_counts(tally.states, {int(State[row.state]): 1})
         tally.citations += row.cited_retrieved + len(row.hallucinated_ids) + row.unresolved
         tally.hallucinated += len(row.hallucinated_ids)
+        tally.dropped_citations += len(row.dropped_cited_ids)
         tally.unresolved += row.unresolved
         tally.ids_dropped += row.ids_dropped
         tally.nonconformant += row.nonconformant

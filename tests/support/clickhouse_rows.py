@@ -203,6 +203,7 @@ def _pane(key: tuple[Any, ...], members: list[TraceRow]) -> PaneRow:
         states=dict(Counter(row.state for row in members)),
         citations=sum(len(row.cited_ranks) + len(row.hallucinated_ids) + row.unresolved for row in members),
         hallucinated=sum(len(row.hallucinated_ids) for row in members),
+        dropped_citations=sum(len(row.dropped_cited_ids) for row in members),
         unresolved=sum(row.unresolved for row in members),
         ids_dropped=sum(row.ids_dropped for row in members),
         nonconformant=sum(row.nonconformant for row in members),

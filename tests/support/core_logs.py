@@ -11,6 +11,7 @@ import msgspec
 
 from citegauge.conventions import SpanFault
 from citegauge.domain.policy import SECOND_NS, JoinPolicy
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import CitationForm, Flag, Kind, Span
 from citegauge.errors import DeadLetterError
 
@@ -61,7 +62,7 @@ def other(trace: int, end_s: float, number: int = 3, **fields: Any) -> Span:
     return span(trace, number, Kind.OTHER, end_s, **fields)
 
 
-Item = Span | SpanFault
+Item = Span | SpanFault | Rekeyed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,35 @@ def random_log(rng: random.Random, shape: Shape) -> Log:
     last = other(999_999, end_s, number=1)
     records.append(LogRecord(offset=offset, timestamp_ns=last.end_ns + SECOND_NS, items=(last,)))
     return Log(records)
+
+
+def rekeyed_log(rng: random.Random, log: Log, sources: int) -> Log:
+    """The same spans as the re-key stage passes them on: each kind from sources of its own, which lag and pause.
+
+    Re-keying is at least once, so some spans come twice, with the same origin.
+    """
+    delays_s = [rng.choice([0.0, 1.0, 30.0, 200.0]) for _ in range(sources)]
+    whole_s = (log.records[-2].timestamp_ns - T0_NS) / SECOND_NS if len(log.records) > 1 else 0.0
+    pauses = [(rng.uniform(0, whole_s), rng.choice([0.0, 60.0, 150.0, 400.0])) for _ in range(sources)]
+    timed: list[tuple[int, Rekeyed]] = []
+    for record in log.records:
+        for index, item in enumerate(record.items or ()):
+            if isinstance(item, Span):
+                source = item.kind % sources
+                origin = Rekeyed("raw", source, record.offset, index, record.timestamp_ns, item)
+                at_s = (record.timestamp_ns - T0_NS) / SECOND_NS
+                paused_s, length_s = pauses[source]
+                until_s = paused_s + length_s if paused_s <= at_s <= paused_s + length_s else at_s
+                at_ms = round((until_s + delays_s[source]) * 1_000)
+                timed.extend((at_ms, origin) for _ in range(2 if rng.random() < 0.05 else 1))
+    timed.sort(key=lambda pair: pair[0])
+    ms_ns = SECOND_NS // 1_000
+    return Log(
+        [
+            LogRecord(offset=offset, timestamp_ns=T0_NS + at_ms * ms_ns, items=(origin,))
+            for offset, (at_ms, origin) in enumerate(timed)
+        ]
+    )
 
 
 def _emit(rng: random.Random, shape: Shape, timed: list[tuple[float, Span]], made: Span) -> None:

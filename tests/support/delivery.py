@@ -25,10 +25,10 @@ from citegauge.domain.window import WINDOWS, WindowStore
 from citegauge.pipeline import Flush, PartitionPipeline, Record, Source, tally_of
 from citegauge.ports import ClosedMarker, LateRow, PaneRow, TraceRow, TraceTombstone
 from support.core_logs import Log
-from support.oracle import NUMBER_NAMES, Truth
+from support.oracle import NUMBER_NAMES, PARTITION, TOPIC, LateKey, Truth
 
 Stored = PaneRow | TraceRow | TraceTombstone | LateRow
-SOURCE = Source("traces", 0)
+SOURCE = Source(TOPIC, PARTITION)
 
 
 class FakeClickHouse:
@@ -37,12 +37,12 @@ class FakeClickHouse:
     def __init__(self) -> None:
         self.panes: dict[tuple[int, Group], PaneRow] = {}
         self.traces: dict[tuple[int, Group, str], TraceRow | TraceTombstone] = {}
-        self.late: dict[tuple[int, int], LateRow] = {}
+        self.late: dict[LateKey, LateRow] = {}
 
     def insert(self, row: Stored) -> None:
         """One row; rows of a lower version are replaced, at equal versions the last insert wins."""
         if isinstance(row, LateRow):
-            self.late[row.offset, row.index] = row
+            self.late[row.topic, row.partition, row.offset, row.index] = row
         elif isinstance(row, PaneRow):
             key = (row.pane, group_of(row))
             known = self.panes.get(key)
@@ -386,6 +386,7 @@ ROW_FIELDS = {
     "cited_ids": "cited",
     "cited_ranks": "cited_ranks",
     "hallucinated_ids": "hallucinated",
+    "dropped_cited_ids": "dropped_cited",
 }
 
 
@@ -416,8 +417,10 @@ def differences(world: World, truth: Truth, rollers: list[Roller], *, versions: 
     }
     _compare(found, "trace row", expected, rows)
     late = {key: (row.trace_id, row.span_id, row.pane, row.watermark_ns) for key, row in world.clickhouse.late.items()}
-    told = {key: (t.hex(), s.hex(), pane * pane_s, mark) for key, (t, s, pane, mark) in truth.late.items()}
-    _compare(found, "late row", told, late)
+    for key in truth.late.keys() | late.keys():
+        told = [(trace, span, pane * pane_s, mark) for trace, span, pane, mark in truth.late.get(key, [])]
+        if late.get(key) not in told:
+            found.append(f"late row {key} expected one of {told}, found {late.get(key)}")
     _compare(found, "dead letter", dict.fromkeys(truth.dead, 1), dict.fromkeys(world.dead, 1))
     sums: dict[Group, Tally] = {}
     for (_, group), numbers in truth.panes.items():

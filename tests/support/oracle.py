@@ -15,12 +15,17 @@ from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, Group, State, TraceResult
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.score import score
 from citegauge.domain.span import Flag, Span
 from support.core_logs import LogRecord
 
 PaneKey = tuple[int, Group]
 RowKey = tuple[int, Group, bytes]
+LateKey = tuple[str, int, int, int]
+"""Topic, partition, offset, position in the record."""
+TOPIC, PARTITION = "traces", 0
+"""Where the log is taken to come from."""
 
 
 @dataclass(slots=True)
@@ -51,8 +56,8 @@ class Truth:
 
     panes: dict[PaneKey, dict[str, object]] = field(default_factory=dict)
     rows: dict[RowKey, TraceResult] = field(default_factory=dict)
-    late: dict[tuple[int, int], tuple[bytes, bytes, int, int]] = field(default_factory=dict)
-    """By (offset, index): trace id, span id, pane, watermark."""
+    late: dict[LateKey, list[tuple[str, str, int, int]]] = field(default_factory=dict)
+    """Trace id, span id, pane, watermark. A span that was re-keyed twice and both times late may stand as either."""
     dead: set[tuple[int, int]] = field(default_factory=set)
     forced: int = 0
     freezes: int = 0
@@ -68,6 +73,7 @@ def pane_numbers(results: list[tuple[TraceResult, bool]]) -> dict[str, object]:
         "states": dict(Counter(STATE_NAMES[result.state] for result, _ in results)),
         "citations": sum(len(r.cited_ranks) + len(r.hallucinated) + r.unresolved for r, _ in results),
         "hallucinated": sum(len(result.hallucinated) for result, _ in results),
+        "dropped_citations": sum(len(result.dropped_cited) for result, _ in results),
         "unresolved": sum(result.unresolved for result, _ in results),
         "ids_dropped": sum(result.ids_dropped for result, _ in results),
         "nonconformant": sum(result.nonconformant for result, _ in results),
@@ -98,6 +104,9 @@ class Oracle:
         """Open panes, and every group that was ever found in them."""
         self.closed = -1
         self.newest_ns = 0
+        self.sources: dict[tuple[str, int], tuple[int, int]] = {}
+        """Newest end and last log time by source of re-keyed spans."""
+        self.log_ns = 0
         self.frozen = False
         self.arrivals = 0
 
@@ -108,32 +117,49 @@ class Oracle:
                 self.truth.dead.add((record.offset, -1))
             for index, item in enumerate(record.items or ()):
                 if isinstance(item, Span):
-                    self._span(item, record, index)
+                    self._span(item, record.timestamp_ns, record, (TOPIC, PARTITION, record.offset, index))
+                elif isinstance(item, Rekeyed):
+                    source = (item.topic, item.partition, item.offset, item.index)
+                    self._span(item.span, item.record_ns, record, source)
                 else:
                     self.truth.dead.add((record.offset, item.index))
             self._keep_bounds(record.offset)
         return self.truth
 
-    def _span(self, span: Span, record: LogRecord, index: int) -> None:
+    def _span(self, span: Span, at: int, record: LogRecord, source: LateKey) -> None:
+        """`at`: the time of the record in which the span was read first."""
         policy = self.policy
-        good_time = 946_684_800 * SECOND_NS <= span.end_ns <= record.timestamp_ns + policy.skew_ns
+        good_time = 946_684_800 * SECOND_NS <= span.end_ns <= at + policy.skew_ns
+        event_ns = self._event_time(span, record, source) if good_time else 0
         if not good_time:
-            at = record.timestamp_ns
             start = span.start_ns if 946_684_800 * SECOND_NS <= span.start_ns <= at else at
             flags = span.flags | Flag.BAD_TIME
             span = msgspec.structs.replace(span, start_ns=start, end_ns=at, flags=flags)
         pane = span.end_ns // policy.pane_ns
         if pane <= self.closed:
             watermark = max(0, self.newest_ns - policy.out_of_orderness_ns)
-            self.truth.late[record.offset, index] = (span.trace_id, span.span_id, pane, watermark)
-            return
-        self._keep(span, pane)
-        if good_time and span.end_ns > self.newest_ns:
-            self.newest_ns = span.end_ns
+            told = (span.trace_id.hex(), span.span_id.hex(), pane, watermark)
+            self.truth.late.setdefault(source, []).append(told)
+            if source[0] == TOPIC:
+                return  # only after an early closing can it be the newest; of a re-keyed one its source has moved on
+        else:
+            self._keep(span, pane)
+        if event_ns > self.newest_ns:
+            self.newest_ns = event_ns
             watermark = self.newest_ns - policy.out_of_orderness_ns
             while (passed := self._oldest_passed(watermark)) is not None:
                 self._close(passed, record.offset, forced=False)
             self.closed = max(self.closed, (watermark - policy.join_window_ns) // policy.pane_ns - 1)
+
+    def _event_time(self, span: Span, record: LogRecord, source: LateKey) -> int:
+        """The span's own end; of re-keyed spans the newest end of the slowest source that is not idle."""
+        if source[0] == TOPIC:
+            return span.end_ns
+        self.log_ns = max(self.log_ns, record.timestamp_ns)
+        before_ns, _ = self.sources.get(source[:2], (0, 0))
+        self.sources[source[:2]] = (max(before_ns, span.end_ns), self.log_ns)
+        active_since = self.log_ns - self.policy.source_idle_ns
+        return min(event_ns for event_ns, log_ns in self.sources.values() if log_ns >= active_since)
 
     def _oldest_passed(self, watermark_ns: int) -> int | None:
         passed = [p for p in self.open if (p + 1) * self.policy.pane_ns + self.policy.join_window_ns <= watermark_ns]

@@ -6,6 +6,7 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 
 from citegauge.domain.policy import RoutePolicy, ScorePolicy, TopKBuckets
@@ -375,3 +376,29 @@ def test_a_retrieved_set_beyond_the_key_is_cut() -> None:
     assert found is not None
     assert len(found.retrieved) == 65_535
     assert found.recall == 1 / 65_535
+
+
+def test_a_hallucinated_citation_that_a_stage_had_returned_is_told_apart() -> None:
+    """`c7` was retrieved and dropped by the reranker, `c8` was never there: both are hallucinated, one was dropped."""
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["c9", "c7", "c1"], trace_id=b"t" * 16)
+    reranker = Span(span_id=b"k" * 8, kind=2, end_ns=10**18 + 1, ids=["c1", "c9"], trace_id=b"t" * 16)
+    answer = Span(
+        span_id=b"g" * 8, kind=3, end_ns=10**18 + 2, citation_form=1, cited=["c9", "c7", "c8"], trace_id=b"t" * 16
+    )
+    result = score([retriever, reranker, answer], ScorePolicy())
+    assert result is not None
+    assert result.hallucinated == ["c7", "c8"]
+    assert result.dropped_cited == ["c7"]
+    assert result.cited_ranks == [2]
+
+
+def test_positions_of_provider_blocks_do_not_follow_the_routes_base() -> None:
+    """Decode has made them count from 1; the base of a route is about markers in its text."""
+    policy = ScorePolicy(default_route=RoutePolicy(position_base=0))
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a", "b"], trace_id=b"t" * 16)
+    blocks = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=3, positions=[1], trace_id=b"t" * 16)
+    inline = msgspec.structs.replace(blocks, citation_form=4)
+    by_blocks, by_marker = score([retriever, blocks], policy), score([retriever, inline], policy)
+    assert by_blocks is not None
+    assert by_marker is not None
+    assert (by_blocks.cited, by_marker.cited) == (["a"], ["b"])

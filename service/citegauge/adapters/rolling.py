@@ -58,6 +58,7 @@ _decode = msgspec.json.Decoder(PaneMessage).decode
 _GROUP = "route, top_k_bucket, model, retriever_version, scorer"
 _SUMS = (
     "sumMap(states) AS states, sum(citations) AS citations, sum(hallucinated) AS hallucinated, "
+    "sum(dropped_citations) AS dropped_citations, "
     "sum(unresolved) AS unresolved, sum(ids_dropped) AS ids_dropped, sum(nonconformant) AS nonconformant, "
     "sum(recounted) AS recounted, sumMap(recall_counts) AS recall_counts, "
     "sumMap(rank_weighted_counts) AS rank_weighted_counts, sumMap(score_counts) AS score_counts"
@@ -196,7 +197,7 @@ class RollTier:
                     store.restore_cell(window, int(row["cell"]), group, _tally(row))
         store.closed_through.update(closed)
         for row in self._reader.query(
-            f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, states, citations, hallucinated, "
+            f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, states, citations, hallucinated, dropped_citations, "
             f"unresolved, ids_dropped, nonconformant, recounted, recall_counts, rank_weighted_counts, score_counts "
             f"FROM {panes} FINAL WHERE NOT ({closed_filter})",
             known,
@@ -364,6 +365,7 @@ def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
         states=tally.state_counts(),
         citations=tally.citations,
         hallucinated=tally.hallucinated,
+        dropped_citations=tally.dropped_citations,
         unresolved=tally.unresolved,
         nonconformant=tally.nonconformant,
         recounted=tally.recounted,
@@ -382,7 +384,15 @@ def _group(row: Mapping[str, Any]) -> Group:
 def _tally(row: Mapping[str, Any]) -> Tally:
     tally = Tally()
     tally.set_state_counts(row["states"])
-    for name in ("citations", "hallucinated", "unresolved", "ids_dropped", "nonconformant", "recounted"):
+    for name in (
+        "citations",
+        "hallucinated",
+        "dropped_citations",
+        "unresolved",
+        "ids_dropped",
+        "nonconformant",
+        "recounted",
+    ):
         setattr(tally, name, int(row[name]))
     for name in ("recall_counts", "rank_weighted_counts", "score_counts"):
         setattr(tally, name, {int(key): int(n) for key, n in row[name].items() if n})

@@ -13,6 +13,7 @@ class Tally:
 
     __slots__ = (
         "citations",
+        "dropped_citations",
         "hallucinated",
         "ids_dropped",
         "nonconformant",
@@ -28,6 +29,7 @@ class Tally:
         self.states: Counts = {}
         self.citations = 0
         self.hallucinated = 0
+        self.dropped_citations = 0
         self.unresolved = 0
         self.ids_dropped = 0
         self.nonconformant = 0
@@ -42,6 +44,7 @@ class Tally:
         hallucinated = len(result.hallucinated)
         self.citations += sign * (len(result.cited_ranks) + hallucinated + result.unresolved)
         self.hallucinated += sign * hallucinated
+        self.dropped_citations += sign * len(result.dropped_cited)
         self.unresolved += sign * result.unresolved
         self.ids_dropped += sign * result.ids_dropped
         self.nonconformant += sign * result.nonconformant
@@ -58,6 +61,7 @@ class Tally:
         add_counts(self.states, other.states, sign)
         self.citations += sign * other.citations
         self.hallucinated += sign * other.hallucinated
+        self.dropped_citations += sign * other.dropped_citations
         self.unresolved += sign * other.unresolved
         self.ids_dropped += sign * other.ids_dropped
         self.nonconformant += sign * other.nonconformant

@@ -60,6 +60,7 @@ class TraceResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cited_ranks: list[int]
     """1-based ranks in `retrieved` of the cited chunks, ascending."""
     hallucinated: list[str]
+    """Cited, but not in the retrieved set."""
     unresolved: int
     ids_dropped: int
     rank_weighted_recall: float | None
@@ -68,6 +69,8 @@ class TraceResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     synthetic_ids: bool
     retrieval_end_ns: int
     """0 without a retrieval."""
+    dropped_cited: list[str] = []
+    """Those of `hallucinated` that an earlier stage did return, before a reranker or the context dropped them."""
 
     @property
     def recall(self) -> float | None:

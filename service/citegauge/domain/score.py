@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 OTHER_ROUTE = "other"
 # Plain integers: arithmetic on enum members costs more than the rest of the scoring together.
 _RETRIEVAL, _RERANK, _GENERATION = int(Kind.RETRIEVAL), int(Kind.RERANK), int(Kind.GENERATION)
-_INLINE = int(CitationForm.INLINE)
+_INLINE, _BLOCKS = int(CitationForm.INLINE), int(CitationForm.BLOCKS)
 _TRUNCATED, _BAD_TIME, _DISTANCE = int(Flag.TRUNCATED), int(Flag.BAD_TIME), int(Flag.DISTANCE)
 _SYNTHETIC_IDS, _RETRIEVED_IS_CITED = int(Flag.SYNTHETIC_IDS), int(Flag.RETRIEVED_IS_CITED)
 _EXPECTS_JSON, _FILE_LEVEL_IDS = int(Flag.EXPECTS_JSON), int(Flag.FILE_LEVEL_IDS)
@@ -118,14 +118,15 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
     """The result of a placed trace; of an unmatched one, the verdict that it would get if its pane closed now."""
     used, retrieved, answer = placed.used, placed.retrieved, placed.answer
     citations = _citations(answer, retrieved, placed.route_policy)
+    dropped = _returned_before(citations.hallucinated, placed.stages) if citations.hallucinated else []
     nonconformant = _nonconformant(answer, placed.route_policy, citations)
     state = _state(placed, nonconformant)
     if state == State.nonconformant and policy.nonconformant_as_zero:
         state = _MEASURED
-    flags = dropped = 0
+    flags = ids_dropped = 0
     for span in used:
         flags |= span.flags
-        dropped += span.ids_dropped
+        ids_dropped += span.ids_dropped
     return TraceResult(
         trace_id=placed.trace_id,
         state=state,
@@ -139,13 +140,20 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
         cited_ranks=citations.ranks,
         hallucinated=citations.hallucinated,
         unresolved=citations.unresolved,
-        ids_dropped=dropped,
+        ids_dropped=ids_dropped,
         rank_weighted_recall=_rank_weighted(citations.ranks, len(retrieved)) if state == _MEASURED else None,
         top1_score=_top1(placed.scored, placed.route_policy),
         nonconformant=nonconformant,
         synthetic_ids=bool(flags & _SYNTHETIC_IDS),
         retrieval_end_ns=_latest_end(placed.stages),
+        dropped_cited=dropped,
     )
+
+
+def _returned_before(cited: list[str], stages: list[Span]) -> list[str]:
+    """Which of these some retriever or reranker returned, although they are not in the retrieved set."""
+    returned = {chunk for span in stages for chunk in span.ids or ()}
+    return [chunk for chunk in cited if chunk in returned]
 
 
 def _latest_end(spans: list[Span]) -> int:
@@ -294,8 +302,10 @@ def _citations(answer: Span | None, retrieved: list[str], route_policy: RoutePol
         return _Citations([], [], [], 0)
     unresolved = answer.unresolved
     named: list[str] = []
+    # Provider blocks count from a base of their own, which decode has made 1.
+    base = 1 if answer.citation_form == _BLOCKS else route_policy.position_base
     for position in answer.positions or ():
-        index = position - route_policy.position_base
+        index = position - base
         if 0 <= index < len(retrieved):
             named.append(retrieved[index])
         else:

@@ -220,6 +220,7 @@ def window_json(item: RollUp) -> dict[str, Any]:
         **{name: tally.states.get(state, 0) for state, name in enumerate(STATE_NAMES)},
         "citations": tally.citations,
         "hallucinated": tally.hallucinated,
+        "hallucinated_dropped": tally.dropped_citations,
         "unresolved": tally.unresolved,
         "ids_dropped": tally.ids_dropped,
         "nonconformant_answers": tally.nonconformant,

@@ -57,7 +57,13 @@ def _row_samples(row: WindowRow) -> Iterator[Sample]:
     for state in STATE_NAMES:
         yield Sample("citegauge_window_traces", (*key, state), row.states.get(state, 0))
     valid = row.citations - row.hallucinated - row.unresolved
-    for outcome, n in (("valid", valid), ("hallucinated", row.hallucinated), ("unresolved", row.unresolved)):
+    outcomes = (
+        ("valid", valid),
+        ("never_retrieved", row.hallucinated - row.dropped_citations),
+        ("dropped", row.dropped_citations),
+        ("unresolved", row.unresolved),
+    )
+    for outcome, n in outcomes:
         yield Sample("citegauge_window_citations", (*key, outcome), n)
 
 

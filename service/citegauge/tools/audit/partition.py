@@ -289,6 +289,7 @@ def _pane_values(pane: ClosedPane, tally: Tally) -> Values:
         "states": tally.state_counts(),
         "citations": tally.citations,
         "hallucinated": tally.hallucinated,
+        "dropped_citations": tally.dropped_citations,
         "unresolved": tally.unresolved,
         "ids_dropped": tally.ids_dropped,
         "nonconformant": tally.nonconformant,
@@ -321,6 +322,7 @@ def _trace_values(row: Row, closed_at: int) -> Values:
         "cited_ids": result.cited,
         "cited_ranks": result.cited_ranks,
         "hallucinated_ids": result.hallucinated,
+        "dropped_cited_ids": result.dropped_cited,
     }
 
 
