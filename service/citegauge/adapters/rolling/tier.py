@@ -13,14 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import faust
-import mode
 import msgspec
 import stamina
 
-from citegauge.domain.pane import Tally
+from citegauge.adapters.rolling.restore import restored_store
 from citegauge.domain.policy import SECOND_NS
 from citegauge.domain.recall import Group
 from citegauge.domain.window import (
@@ -43,26 +41,14 @@ from citegauge.ports import (
     PaneRow,
     SqlReader,
     WindowRow,
-    panes_partition,
 )
-from citegauge.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
 
 HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
 STALE_INTERVALS = 3
-COMMIT_QUIET_S_MAX = 86_400.0
-"""Faust warns past it. Open panes hold commits back, and so does a ClickHouse that is away."""
 _decode = msgspec.json.Decoder(PaneMessage).decode
-_GROUP = "route, top_k_bucket, model, retriever_version, scorer"
-_SUMS = (
-    "sumMap(states) AS states, sum(citations) AS citations, sum(hallucinated) AS hallucinated, "
-    "sum(dropped_citations) AS dropped_citations, "
-    "sum(unresolved) AS unresolved, sum(ids_dropped) AS ids_dropped, sum(nonconformant) AS nonconformant, "
-    "sum(recounted) AS recounted, sumMap(recall_counts) AS recall_counts, "
-    "sumMap(rank_weighted_counts) AS rank_weighted_counts, sumMap(score_counts) AS score_counts"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,49 +152,11 @@ class RollTier:
     async def _restore(self, partition: int, owned: _Owned) -> None:
         async for attempt in stamina.retry_context(on=RetryableError, attempts=None, timeout=None, wait_max=10.0):
             with attempt:
-                owned.store = await asyncio.to_thread(self._restored_store, partition)
+                owned.store = await asyncio.to_thread(
+                    restored_store, self._reader, self._database, partition, self._partitions
+                )
         owned.restored.set()
         logger.info("windows of panes partition %d restored up to %d", partition, owned.store.end_s)
-
-    def _restored_store(self, partition: int) -> WindowStore:
-        """Closed panes folded in SQL by cell, later ones in detail. Blocking."""
-        panes = f"{self._database}.panes"
-        closed = {
-            str(row["source"]): _seconds(row["through"])
-            for row in self._reader.query(
-                f"SELECT source, max(pane) AS through FROM {panes} FINAL WHERE final GROUP BY source"
-            )
-        }
-        end_s = max(closed.values(), default=-60) + 60
-        store = WindowStore(end_s)
-        closed_filter = "pane <= transform(source, {sources:Array(String)}, {through:Array(UInt32)}, toUInt32(0))"
-        known = {"sources": list(closed), "through": list(closed.values())}
-        for window in WINDOWS if closed else ():
-            start_s, _ = bounds(window, end_s)
-            rows = self._reader.query(
-                f"SELECT toUnixTimestamp(toStartOfInterval(pane, toIntervalSecond({window.cell_s}))) AS cell, {_GROUP}, "
-                f"{_SUMS} FROM {panes} FINAL WHERE pane >= {{start:DateTime}} AND {closed_filter} "
-                f"GROUP BY cell, {_GROUP}",
-                {"start": start_s, **known},
-            )
-            for row in rows:
-                group = _group(row)
-                if self._owns(partition, group):
-                    store.restore_cell(window, int(row["cell"]), group, _tally(row))
-        store.closed_through.update(closed)
-        for row in self._reader.query(
-            f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, states, citations, hallucinated, dropped_citations, "
-            f"unresolved, ids_dropped, nonconformant, recounted, recall_counts, rank_weighted_counts, score_counts "
-            f"FROM {panes} FINAL WHERE NOT ({closed_filter})",
-            known,
-        ):
-            group = _group(row)
-            if self._owns(partition, group):
-                store.upsert(str(row["source"]), int(row["pane_s"]), group, int(row["version"]), _tally(row))
-        return store
-
-    def _owns(self, partition: int, group: Group) -> bool:
-        return panes_partition(group.route, group.top_k_bucket, self._partitions) == partition
 
     # -- messages -------------------------------------------------------------------------------------------------------
 
@@ -301,57 +249,6 @@ class RollTier:
         return sum(held.last - held.first + 1 for owned in self._owned.values() for held in owned.held)
 
 
-def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, credentials: Any = None) -> faust.App:
-    """The Faust app of the cold tier. No table, no web server, no changelog; one agent, one timer.
-
-    Its consumer group is named after the panes topic, so that two installations on one Kafka do not share a group.
-    """
-    app = faust.App(
-        f"{settings.panes_topic}.roll",
-        broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
-        broker_credentials=credentials,
-        store="memory://",
-        web_enabled=False,
-        autodiscover=False,
-        processing_guarantee="at_least_once",
-        consumer_auto_offset_reset="earliest",
-        stream_wait_empty=False,  # open panes stay unacknowledged on purpose
-        topic_disable_leader=True,
-        topic_partitions=settings.panes_partitions,
-        topic_replication_factor=settings.replication_factor,
-        broker_session_timeout=settings.session_timeout_s,
-        broker_heartbeat_interval=settings.session_timeout_s / 5,
-        broker_rebalance_timeout=min(settings.rebalance_timeout_s, settings.session_timeout_s),
-        broker_request_timeout=max(90.0, settings.session_timeout_s * 2),
-        broker_max_poll_interval=300.0,
-        broker_commit_livelock_soft_timeout=COMMIT_QUIET_S_MAX,
-    )
-    topic = app.topic(
-        settings.panes_topic,
-        partitions=settings.panes_partitions,
-        value_type=bytes,
-        value_serializer="raw",
-        key_type=bytes,
-        key_serializer="raw",
-    )
-
-    # Not Faust's own choice, which starts the agent again in silence, without the message that it failed on.
-    @app.agent(topic, concurrency=1, name="roll", supervisor_strategy=mode.CrashingSupervisor)
-    async def roll(stream: Any) -> None:
-        async for event in stream.noack().events():
-            await tier.take(event)
-
-    async def on_assigned(_: Any, assigned: Any, **__: Any) -> None:
-        tier.assign({tp.partition for tp in assigned if tp.topic == settings.panes_topic})
-
-    @app.timer(interval=interval_s)  # type: ignore[untyped-decorator]  # Faust's own
-    async def publish() -> None:
-        await tier.publish()
-
-    cast("Any", app.on_partitions_assigned).connect(on_assigned, weak=False)
-    return app
-
-
 def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
     """The row of one window; scores stay out where several scorers are merged."""
     tally = item.tally
@@ -375,29 +272,3 @@ def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
 
 def _row_group(row: PaneRow) -> Group:
     return Group(row.route, row.top_k_bucket, row.model, row.retriever_version, row.scorer)
-
-
-def _group(row: Mapping[str, Any]) -> Group:
-    return Group(*(str(row[name]) for name in Group._fields))
-
-
-def _tally(row: Mapping[str, Any]) -> Tally:
-    tally = Tally()
-    tally.set_state_counts(row["states"])
-    for name in (
-        "citations",
-        "hallucinated",
-        "dropped_citations",
-        "unresolved",
-        "ids_dropped",
-        "nonconformant",
-        "recounted",
-    ):
-        setattr(tally, name, int(row[name]))
-    for name in ("recall_counts", "rank_weighted_counts", "score_counts"):
-        setattr(tally, name, {int(key): int(n) for key, n in row[name].items() if n})
-    return tally
-
-
-def _seconds(moment: Any) -> int:
-    return int(moment.timestamp())
