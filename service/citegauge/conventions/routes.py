@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,8 +48,6 @@ DEFAULT_ROUTE_KEYS: tuple[str, ...] = (
 )
 """`name` is a span attribute, `name#field` a field of the JSON in it, `resource:name` a resource attribute."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]+")
-
 
 class RouteReader:
     """Reads (route, rank) of a span; the rank is the position of the key that gave the route."""
@@ -94,12 +91,10 @@ class RouteReader:
 
 
 def cleaned(value: object) -> str:
-    """A route as a label: unquoted, one line, at most `ROUTE_LENGTH_MAX` characters. Empty where there is none."""
+    """A route as a label: unquoted, printable, at most `ROUTE_LENGTH_MAX` characters. Empty where there is none."""
     route = text(value)
-    if not route.isprintable():
-        route = _CONTROL.sub(" ", route).strip()
     # The SDK's stand-in for a service without a name says nothing.
-    return "" if route.startswith("unknown_service") else route[:ROUTE_LENGTH_MAX]
+    return "" if route.startswith("unknown_service") else route[:ROUTE_LENGTH_MAX].rstrip()
 
 
 def _object(value: object) -> object:

@@ -104,12 +104,18 @@ def count(value: object, facts: Facts) -> int:
 
 
 def text(value: object) -> str:
-    """A short name, or empty. JSON-quoted names lose their quotes; numbers become text (a version may be one)."""
+    """A short, printable name, or empty: it becomes a label. JSON-quoted names lose their quotes; numbers become text."""
     if type(value) is str:
-        return unquoted(value).strip()[:TEXT_LENGTH_MAX]
+        name = unquoted(value).strip()[:TEXT_LENGTH_MAX]
+        return name if name.isprintable() else _printable(name)
     if (type(value) is int and value.bit_length() <= 256) or (type(value) is float and math.isfinite(value)):
         return str(value)
     return ""
+
+
+def _printable(name: str) -> str:
+    """Controls, line ends, invisible and direction-changing characters become single spaces."""
+    return " ".join("".join(character if character.isprintable() else " " for character in name).split())
 
 
 def unquoted(value: str) -> str:
