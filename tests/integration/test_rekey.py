@@ -94,7 +94,7 @@ def test_spread_over_topics_and_partitions_gives_the_same_panes(
     end_ns = time.time_ns() - PAST_NS
     spec: TrafficSpec = traffic(11, minutes=20, per_minute=150, end_ns=end_ns, late_ratio=0.0)
     keyed = make_site(KAFKA__ENCODING="otlp_proto")
-    spans = produce(kafka, keyed.topic, ((record_key(span), encode_otlp([span])) for span in generate(spec)))
+    spans = len(produce(kafka, keyed.topic, ((record_key(span), encode_otlp([span])) for span in generate(spec))))
     topics = {
         name: asyncio.run(create_topic(kafka, unique(f"otlp-{name}"), partitions=n)) for name, n in SPREAD.items()
     }
@@ -145,7 +145,7 @@ def test_re_keyed_twice_counts_once(kafka: str, make_site: MakeSite, database: C
         REKEY__SPANS_PARTITIONS="2",
         REKEY__GROUP_ID=f"{name}-rekey",
     )
-    spans = produce(kafka, site.topic, ((None, encode_otlp([span])) for span in generate(spec)))
+    spans = len(produce(kafka, site.topic, ((None, encode_otlp([span])) for span in generate(spec))))
     with WorkerProcess(site, tmp_path) as worker:
         finished(worker, spans, name)
         worker.until_ready()

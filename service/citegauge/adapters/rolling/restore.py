@@ -46,7 +46,8 @@ def restored_store(reader: SqlReader, database: str, partition: int, partitions:
     store.closed_through.update(closed)
     for row in reader.query(
         f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, states, citations, hallucinated, "
-        f"dropped_citations, unresolved, ids_dropped, nonconformant, recounted, recall_counts, rank_weighted_counts, score_counts "
+        f"dropped_citations, unresolved, ids_dropped, nonconformant, recounted, "
+        f"recall_counts, rank_weighted_counts, score_counts "
         f"FROM {panes} FINAL WHERE NOT ({closed_filter})",
         known,
     ):

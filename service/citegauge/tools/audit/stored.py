@@ -22,7 +22,8 @@ FROM {database}.panes FINAL WHERE {range}
 TRACES = """
 SELECT toUnixTimestamp(pane) AS pane_s, route, top_k_bucket, model, retriever_version, scorer, trace_id, version,
        event_time_ns, state, top_k, retrieved, cited_retrieved, recall, rank_weighted_recall, top1_score, nonconformant,
-       unresolved, ids_dropped, synthetic_ids, lag_ns, chunk_ids, chunk_scores, cited_ids, cited_ranks, hallucinated_ids, dropped_cited_ids
+       unresolved, ids_dropped, synthetic_ids, lag_ns, chunk_ids, chunk_scores, cited_ids, cited_ranks,
+       hallucinated_ids, dropped_cited_ids
 FROM {database}.traces FINAL WHERE {range}
 """
 LATE = """
