@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from citegauge.adapters.clickhouse import ClickHouse
-    from citegauge.tools.simulate import TrafficSpec
-    from citegauge.tools.simulate_spec import TrafficSpec as Spec
+    from citegauge.tools.simulate_spec import TrafficSpec
     from support.worker import MakeSite
 
 pytestmark = pytest.mark.kafka
@@ -35,7 +34,7 @@ COUNTS = ("states", "recall_counts", "rank_weighted_counts", "score_counts")
 NUMBERS = ("citations", "hallucinated", "unresolved", "ids_dropped", "nonconformant", "recounted")
 
 
-async def _spread(kafka: str, topics: dict[str, str], spec: Spec, seed: int) -> int:
+async def _spread(kafka: str, topics: dict[str, str], spec: TrafficSpec, seed: int) -> int:
     """Every span of every batch goes to a random partition of a random topic, unkeyed, in batches of many traces."""
     chance = random.Random(seed)
     places = [(topics[name], partition) for name, n in SPREAD.items() for partition in range(n)]
@@ -92,7 +91,7 @@ def test_spread_over_topics_and_partitions_gives_the_same_panes(
 ) -> None:
     """Unkeyed OTLP batches in topics of 3 and 5 partitions give the panes and traces of the keyed single topic."""
     end_ns = time.time_ns() - PAST_NS
-    spec: TrafficSpec = traffic(11, minutes=20, per_minute=150, end_ns=end_ns, late_ratio=0.0)
+    spec = traffic(11, minutes=20, per_minute=150, end_ns=end_ns, late_ratio=0.0)
     keyed = make_site(KAFKA__ENCODING="otlp_proto")
     spans = len(produce(kafka, keyed.topic, ((record_key(span), encode_otlp([span])) for span in generate(spec))))
     topics = {

@@ -13,7 +13,10 @@ STEPS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000), st.integers
 
 def naive(steps: list[tuple[int, int, int]]) -> list[int]:
     """The rule, word for word, recomputed from scratch at every step."""
-    answers, event_ns, last_ns, log_ns = [], {}, {}, 0
+    answers: list[int] = []
+    event_ns: dict[int, int] = {}
+    last_ns: dict[int, int] = {}
+    log_ns = 0
     for source, moment, pause in steps:
         log_ns += pause
         event_ns[source] = max(event_ns.get(source, 0), moment)

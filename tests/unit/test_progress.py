@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_commit_is_rounded_down_to_a_checkpoint() -> None:
     """The committed offset is the newest checkpoint at or before the first kept offset, with the clock from before it."""
     progress = ProgressState(100, Clock())
     for offset in range(100, 100 + 3 * CHECKPOINT_EVERY):
-        progress.before_record(offset, lambda at=offset: Clock(max_event_ns=at))
+        progress.before_record(offset, partial(Clock, max_event_ns=offset))
         progress.after_record(offset)
     kept = 100 + 2 * CHECKPOINT_EVERY + 7
     commit = progress.commit_point(kept)
