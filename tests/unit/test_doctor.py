@@ -12,6 +12,7 @@ import pytest
 
 from citegauge.settings import Settings
 from citegauge.tools.doctor.as_json import report_json
+from citegauge.tools.doctor.forms import id_form
 from citegauge.tools.doctor.report import first_change
 from citegauge.tools.doctor.sample import SampleRecord, SourceSample, bounds_of
 from citegauge.tools.doctor.verdict import share_text
@@ -199,11 +200,42 @@ def test_a_part_of_the_traces_is_named_as_a_share() -> None:
     assert [(one.traces, one.cause.code.split(":")[0]) for one in found.causes] == [(6, "truncated"), (2, "no_output")]
 
 
+def test_indices_that_do_not_start_at_0_are_dropped_attributes() -> None:
+    """A proxy may hide the SDK's counter; the gap in the list tells the same, and no value is cut off."""
+    attributes = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.3.document.id": "c-4"}
+    report = examined([otlp([otlp_span(1, 1, "r", attributes), answer(1, "[c-4]")])])
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in verdict(report, RECALL).change
+
+
+def test_ids_made_from_the_content_match_no_citation() -> None:
+    """Documents without an id get a digest for one; that answers cite ids which are not recorded is said."""
+    content = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.0.document.content": "a text"}
+    found = verdict(examined([otlp([otlp_span(1, 1, "r", content), answer(1, "[doc-9]")])]), RECALL)
+    assert (found.answer, "chunk_id" in found.change) == ("cannot", True)
+    assert "records no chunk ids" in found.because
+
+
+def test_the_convention_that_found_something_is_the_one_to_change() -> None:
+    """An empty retriever span of another library beside it changes nothing."""
+    empty = otlp_span(1, 3, "retrieve", {"langfuse.observation.type": "retriever"})
+    found = {"openinference.span.kind": "RETRIEVER", "retrieval.documents.0.document.id": "c-1"}
+    report = examined([otlp([otlp_span(1, 1, "r", found), empty, answer(1, "[c-1]")])])
+    assert "document.score" in verdict(report, "top1_score").change
+
+
+def test_a_score_at_a_wrong_time_is_a_matter_of_the_clock() -> None:
+    """The score is there; what stops it is the span's end."""
+    future = {**ONE, "endTimeUnixNano": str(NOW_NS + 3_600 * SECOND_NS)}
+    assert "nanoseconds" in verdict(examined([otlp([future])]), "top1_score").change
+
+
 def test_what_would_stop_a_trace_next_is_said_too() -> None:
     """A retrieval without an answer whose list is cut off needs both changes; hiding the second costs a week."""
     found = verdict(examined([otlp([retrieval(1, ["c-1"], droppedAttributesCount=5)])]), RECALL)
     assert "LLM" in found.change
     assert ["OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in one.cause.change for one in found.causes] == [True]
+    nothing = verdict(examined([otlp(_genai(1)[:1])]), RECALL)
+    assert ["CAPTURE_MESSAGE_CONTENT" in one.cause.change for one in nothing.causes] == [True]
 
 
 # ------------------------------------------------------------------------------------------------- suggestions that work
@@ -256,6 +288,40 @@ def test_a_suggested_route_key_splits_the_traces() -> None:
     assert "3 routes by the key tenant" in verdict(examined(records, settings), "route_split").because
 
 
+def test_what_is_no_route_is_not_offered_as_one() -> None:
+    """One value splits nothing, a value that changes within a trace places none, and a rare one leaves the rest out."""
+    records = [
+        otlp(
+            [
+                retrieval(
+                    n,
+                    ["c-1"],
+                    retriever={"zone": "one", "app.step": f"s-{n % 2}", **({"team": f"t-{n % 2}"} if n < 9 else {})},
+                ),
+                answer(n, "[c-1]", more={"app.step": f"s-{(n + 1) % 2}"}),
+            ]
+        )
+        for n in range(30)
+    ]
+    assert examined(records).hints.route_keys() == []
+
+
+def test_a_mapped_flat_record_is_read_as_the_worker_reads_it() -> None:
+    """A mapping may open records whose ids stand elsewhere; the doctor counts them under its name."""
+    mapping = {
+        "kind": "retrieval",
+        "has": "hits",
+        "documents": "hits",
+        "trace_id": "tid",
+        "span_id": "sid",
+        "end": "at",
+    }
+    settings = Settings(mappings={"mine": mapping})
+    record = {"tid": "a", "sid": "b", "at": 1_767_225_601, "hits": [{"id": "c-1", "score": 0.5}]}
+    report = examined([json.dumps(record).encode()], settings)
+    assert report.sources[0].conventions["mapping:mine"].retrievals.with_ids == 1
+
+
 def test_a_route_with_a_value_per_trace_is_no_route() -> None:
     """A path with an id in it makes as many groups as traces, and no group has a distribution."""
     records = [
@@ -285,9 +351,11 @@ def test_clocks_that_run_ahead_and_missing_ends_are_told_apart() -> None:
     """Each kind of wrong time has its own sentence."""
     future = {**ONE, "endTimeUnixNano": str(NOW_NS + 3_600 * SECOND_NS)}
     missing = {**answer(1, "x"), "endTimeUnixNano": "0"}
-    report = examined([otlp([future, missing])])
+    old = {**otlp_span(1, 3, "other", {}), "endTimeUnixNano": "5"}
+    report = examined([otlp([future, missing, old])])
+    assert finding(report, "clock:too_old").level == "problem"
     assert "in the future" in finding(report, "clock:future").says
-    assert finding(report, "clock:missing").says.startswith("1 spans of 2")
+    assert finding(report, "clock:missing").says.startswith("1 span of 3")
 
 
 @pytest.mark.parametrize(
@@ -442,7 +510,68 @@ def test_halves_in_two_topics_are_joined() -> None:
     assert finding(report, "several_topics").says.startswith("5 traces")
 
 
+def test_the_sample_is_whole_only_where_all_partitions_are() -> None:
+    """A short partition bounds what the long one shows: before its first and after its last record, traces may be cut."""
+    long = [_at(n, otlp([one])) for n in range(0, 300, 3) for one in (retrieval(n, ["c-1"]), answer(n, "[c-1]"))]
+    short = [_at(n, otlp([retrieval(n, ["c-1"]), answer(n, "[c-1]")]), partition=1) for n in range(100, 201, 10)]
+    alone = {n: _at(n, otlp([retrieval(n + 1_000, ["c-1"])])) for n in (50, 150, 250)}
+    report = judged([topic("t", [*long, *short, *alone.values()], before=True, after=True)])
+    cut = {
+        one.note.first_ns // SECOND_NS - START_NS // SECOND_NS: one.cut
+        for one in report.traces.joined
+        if not one.result.matched
+    }
+    assert cut == {50: True, 150: False, 250: True}
+
+
+def test_a_batch_is_not_keyed_by_one_of_its_traces() -> None:
+    """The key of a batch of many traces places only one of them."""
+    keys = [f"{trace:032x}".encode() for trace in (1, 2)]
+    both = otlp([retrieval(0, ["c-1"]), retrieval(1, ["c-1"])])
+    alone = _at(1, otlp([retrieval(0, ["c-1"])]), key=keys[0])
+    batches = [_at(2 + n, both, key=key) for n, key in enumerate(keys)]
+    assert judged([topic("t", [alone, *batches])]).sources[0].keyed_by_trace == 1
+
+
+def test_spans_that_come_long_after_their_end_are_noticed() -> None:
+    """What is slower than window and disorder allow is late wherever faster spans have gone before."""
+    slow = _at(3_600, otlp([ONE, answer(1, "[c-1]")]))
+    assert "join.join_window_s" in finding(judged([topic("t", [slow])]), "clock:delay").change
+
+
+def test_the_given_encoding_wins_for_topics_too() -> None:
+    """`--encoding` tries another reading without touching the settings."""
+    record = _at(1, otlp([ONE, answer(1, "[c-1]")]))
+    assert judged([topic("citegauge.traces", [record])]).sources[0].spans == 2
+    assert judged([topic("citegauge.traces", [record])], encoding="otlp_proto").sources[0].spans == 0
+
+
+def test_the_bound_on_records_is_for_topics() -> None:
+    """A file may hold one large document, which `replay` reads as well."""
+    small = Settings(join={"record_bytes_max": 300})
+    assert examined([otlp(healthy(5))], small).sources[0].spans == 10
+
+
 # ------------------------------------------------------------------------------------------------------------ small parts
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("4bf92f3577b34da6a3ce929d0e0e4736", "hex"),
+        ("4BF92F3577B34DA6A3CE929D0E0E4736", "upper-case hex"),
+        ("0x4bf92f3577b34da6a3ce929d0e0e4736", "0x and hex"),
+        ("a3ce929d0e0e4736", "hex of 64 bits"),
+        ("4bf92f35-77b3-4da6-a3ce-929d0e0e4736", "UUID"),
+        ("tr-4bf92f3577b34da6a3ce929d0e0e4736", "tr- and hex"),
+        ("S/kvNXezTaajzpKdDg5HNg==", "base64"),
+        ("11803532876627986230", "decimal"),
+        ("request 7", "free text"),
+    ],
+)
+def test_id_forms_have_names(text: str, form: str) -> None:
+    """The name tells a person what to look for in the application."""
+    assert id_form(text, 16) == form
 
 
 def test_a_share_is_never_rounded_to_all_or_nothing() -> None:

@@ -123,8 +123,8 @@ def _clock(source: SourceCounts, policy: JoinPolicy) -> Iterable[Finding]:
             level="problem",
             code=f"clock:{unit}",
             source=source.name,
-            says=f"{count:,} spans of {source.spans:,} give their end in {unit}, not in nanoseconds: read as they are, "
-            "they lie in 1970",
+            says=f"{plural(count, 'span')} of {source.spans:,} with an end in {unit}, not in nanoseconds: read as it "
+            "stands, it lies in 1970",
             change=f"multiply start and end by {factor} where the span is made",
         )
     for code, count, says, change in (
@@ -144,7 +144,7 @@ def _clock(source: SourceCounts, policy: JoinPolicy) -> Iterable[Finding]:
                 level="problem",
                 code=f"clock:{code}",
                 source=source.name,
-                says=f"{count:,} spans of {source.spans:,} {says}: they count as bad_time",
+                says=f"{plural(count, 'span')} of {source.spans:,} {says}: bad_time",
                 change=change,
             )
     delays = sorted(clock.delays_ns)

@@ -102,8 +102,6 @@ def _n(count: int, word: str) -> str:
 
 def first_change(report: Report) -> str:
     """The change that helps most: what makes the records readable, then what makes recall measurable, then the rest."""
-    if all(source.unread_records >= source.records > 0 for source in report.sources):
-        return next((one.change for one in report.findings if one.level == "problem" and one.change), "")
     recall = report.verdicts[0]
     clocks = [one for one in report.findings if one.level == "problem" and one.code.startswith("clock:") and one.change]
     if recall.causes and recall.causes[0].cause.code == "bad_time" and clocks:
