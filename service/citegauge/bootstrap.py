@@ -47,6 +47,7 @@ from citegauge.tools.samples import hot_samples, rekey_samples, roll_samples, st
 from citegauge.tools.services import HotService, RekeyService, WebService, WriterService, faust_credentials
 from citegauge.tools.simulate_output import Encoding, WallClock
 from citegauge.tools.simulate_spec import TrafficSpec
+from citegauge.tools.watchdog import watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ def run_worker(settings: Settings, role: Role = "all") -> None:
     worker = Worker(settings, role)
     with _event_loop(worker) as loop:
         loop.run_until_complete(worker.prepare())
-        supervise.run(worker.supervisor(loop=loop))
+        with watchdog(worker.stalled, settings.web.stall_exit_s):
+            supervise.run(worker.supervisor(loop=loop))
 
 
 @contextmanager
@@ -161,7 +163,7 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
     """Whether ClickHouse holds what the source topics say. Raises `FatalError` or `RetryableError`."""
     kafka, database = settings.kafka, open_clickhouse(settings)
     admin = await clients.admin(kafka)
-    decoders = build_decoders(settings, keyed=True) | build_decoders(settings, keyed=False)
+    decoders = build_joined_decoders(settings)
     kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka))
     try:
         return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
@@ -295,9 +297,13 @@ class Worker:
             yield from rekey_samples(self.rekey)
         yield from writer_samples(writers)
 
+    def stalled(self, limit_s: float) -> Sequence[str]:
+        """A line for each part that has made no progress for longer than `limit_s`."""
+        return stalled(self.hot, self.roll, self.rekey, limit_s)
+
     def healthy(self) -> Health:
         """Progress, not mere liveness."""
-        lines = stalled(self.hot, self.roll, self.rekey, self.settings.web.stall_s)
+        lines = self.stalled(self.settings.web.stall_s)
         return Health(ok=not lines, lines=tuple(lines) or ("making progress",))
 
     def ready(self) -> Health:

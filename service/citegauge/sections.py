@@ -277,3 +277,5 @@ class WebSettings(Section):
     """A longer request body is refused; no endpoint wants one."""
     stall_s: Seconds = 60.0
     """Without progress for so long, /healthz fails."""
+    stall_exit_s: Seconds = 300.0
+    """Without progress for so long, the worker writes down where every thread stands and ends with status 1."""

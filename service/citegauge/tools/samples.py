@@ -140,6 +140,11 @@ def stalled(hot: HotTier | None, roll: RollTier | None, rekey: RekeyTier | None,
             for partition, at in hot.positions().items()
             if at.commit_age_ns / 1e9 > stall_s and at.position > at.published and not hot.excused
         ]
+        lines += [
+            f"{partition.topic}/{partition.partition} has read nothing for {at.still_ns / 1e9:.0f} s, and may have to"
+            for partition, at in hot.positions().items()
+            if at.still_ns / 1e9 > stall_s
+        ]
     if rekey is not None and (now_ns - rekey.turned_ns) / 1e9 > stall_s:
         lines.append(f"the re-key stage has not turned for {(now_ns - rekey.turned_ns) / 1e9:.0f} s")
     if roll is not None:

@@ -55,6 +55,8 @@ class Positions(NamedTuple):
     watermark_ns: int
     replaying: bool
     commit_age_ns: int
+    still_ns: int
+    """For how long records have been waiting without one being read."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -160,6 +162,7 @@ class HotTier:
                 watermark_ns=owned.pipeline.join.watermark_ns,
                 replaying=owned.pipeline.replaying,
                 commit_age_ns=now_ns - owned.committed_at_ns,
+                still_ns=0 if self._paused else now_ns - owned.moved_at_ns,
             )
             for partition, owned in self._owned.items()
         }
@@ -279,6 +282,7 @@ class HotTier:
 
     async def _feed(self, owned: Owned, records: list[ConsumerRecord]) -> None:
         owned.caught_up = False
+        owned.moved_at_ns = time.monotonic_ns()
         pipeline = owned.pipeline
         if records and records[0].timestamp_type == 0 and not owned.warned_create_time:
             owned.warned_create_time = True
@@ -309,6 +313,8 @@ class HotTier:
             return
         owned.pipeline.skip_to(position)
         owned.caught_up = not self._paused and position >= self._end(partition) >= 0
+        if owned.caught_up or self._paused:
+            owned.moved_at_ns = time.monotonic_ns()
 
     def _end(self, partition: TopicPartition) -> int:
         try:

@@ -41,6 +41,8 @@ class Owned:
         self.last_commit: Commit | None = None
         self.marked_through = -1
         self.caught_up = False
+        self.moved_at_ns = time.monotonic_ns()
+        """When it last read something, or had nothing to read."""
         self.revoked = False
         self.warned_create_time = False
 
