@@ -99,7 +99,8 @@ class Tables(msgspec.Struct):
 def stored(database: ClickHouse, name: str) -> Tables:
     """What a site's database holds; nothing before its worker has made it."""
     tables = Tables()
-    if len(database.query("SELECT name FROM system.tables WHERE database = {name:String}", {"name": name})) < len(KEYS):
+    there = database.query("SELECT name FROM system.tables WHERE database = {name:String}", {"name": name})
+    if not KEYS.keys() <= {row["name"] for row in there}:
         return tables
     for table, key in KEYS.items():
         rows = database.query(f"SELECT * FROM `{name}`.{table} FINAL")
@@ -111,17 +112,27 @@ def stored(database: ClickHouse, name: str) -> Tables:
     return tables
 
 
+def panes_messages(site: Site) -> dict[int, list[PaneMessage]]:
+    """The site's panes topic by partition; a message's index is its offset."""
+    decode = msgspec.json.Decoder(PaneMessage).decode
+    found: dict[int, list[PaneMessage]] = {}
+    for record in read_topic(site.kafka, site.settings().kafka.panes_topic):
+        log = found.setdefault(record.partition, [])
+        assert record.offset == len(log), "the topic is whole"
+        log.append(decode(record.value))
+    return found
+
+
 def newest_panes(site: Site) -> Table:
     """The newest version of every pane in the site's panes topic."""
     panes: Table = {}
-    decode = msgspec.json.Decoder(PaneMessage).decode
-    for record in read_topic(site.kafka, site.settings().kafka.panes_topic):
-        message = decode(record.value)
-        if isinstance(message, PaneUpdate):
-            row = msgspec.structs.asdict(message.row)
-            key = tuple(row[column] for column in KEYS["panes"])
-            if key not in panes or panes[key]["version"] <= row["version"]:
-                panes[key] = row
+    for log in panes_messages(site).values():
+        for message in log:
+            if isinstance(message, PaneUpdate):
+                row = msgspec.structs.asdict(message.row)
+                key = tuple(row[column] for column in KEYS["panes"])
+                if key not in panes or panes[key]["version"] <= row["version"]:
+                    panes[key] = row
     return panes
 
 
