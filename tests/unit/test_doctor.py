@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -330,6 +331,50 @@ def test_a_route_with_a_value_per_trace_is_no_route() -> None:
     found = verdict(examined(records), "route_split")
     assert found.answer == "partly"
     assert "400 values" in found.because
+
+
+RETRIEVALS: dict[str, tuple[str, dict[str, Any]]] = {
+    "native": ("r", {"citegauge.kind": "retrieval"}),
+    "langfuse": ("r", {"langfuse.observation.type": "retriever"}),
+    "openinference": ("r", {"openinference.span.kind": "RETRIEVER"}),
+    "mlflow": ("r", {"mlflow.spanType": '"RETRIEVER"'}),
+    "langsmith": ("r", {"langsmith.span.kind": "retriever"}),
+    "trulens": ("r", {"ai.observability.span_type": "retrieval"}),
+    "langwatch": ("r", {"langwatch.span.type": "rag"}),
+    "haystack": ("r", {"haystack.component.type": "BM25Retriever"}),
+    "gen_ai_span_kind": ("r", {"gen_ai.span.kind": "RETRIEVER"}),
+    "openllmetry": ("x", {"gen_ai.operation.name": "vector_db_retrieve"}),
+    "otel_genai": ("r", {"gen_ai.operation.name": "retrieval"}),
+    "vector_db": ("qdrant.search", {"db.system": "qdrant"}),
+}
+"""A bare retrieval span of each convention: name and attributes."""
+
+
+def _advised(convention: str, metric: str, **more: Any) -> Any:
+    name, attributes = RETRIEVALS[convention]
+    report = examined([otlp([otlp_span(1, 1, name, {**attributes, **more}), answer(1, "[c-1]")])])
+    if not more:
+        assert set(report.sources[0].conventions) == {convention, "openinference"}
+    return verdict(report, metric)
+
+
+@pytest.mark.parametrize("convention", RETRIEVALS)
+def test_a_suggested_attribute_is_read_by_its_convention(convention: str) -> None:
+    """An attribute that is advised and then not read would send a person in a circle."""
+    change = _advised(convention, "top_k_buckets").change
+    for key in re.findall(r"put (\S+) on the retrieval span", change):
+        assert _advised(convention, "top_k_buckets", **{key: 7}).answer == "can"
+    version = _advised(convention, "version_split").change.split()[1]
+    assert _advised(convention, "version_split", **{version: "2026-01"}).answer == "can"
+
+
+@pytest.mark.parametrize("convention", RETRIEVALS)
+def test_our_own_attributes_help_everywhere(convention: str) -> None:
+    """Where an instrumentation records nothing, ids and scores under our own names are read on its spans too."""
+    own = {"retrieval.retrieved_ids": ["c-1", "c-2"], "retrieval.scores": [0.9, 0.8]}
+    assert _advised(convention, RECALL).answer == "cannot"
+    assert _advised(convention, RECALL, **own).answer == "can"
+    assert _advised(convention, "top1_score", **own).answer == "can"
 
 
 # ----------------------------------------------------------------------------------------------------- what was noticed

@@ -26,6 +26,9 @@ class Cause(NamedTuple):
 CAPTURE = "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY in the application (older releases: =true)"
 _HIDDEN = "unset OPENINFERENCE_HIDE_OUTPUTS and OPENINFERENCE_HIDE_OUTPUT_MESSAGES in the application"
 _OWN_IDS = 'put the ids on the retrieval span: retrieval.retrieved_ids = ["chunk-1", …]'
+_OWN_SCORES = (
+    "put ids and scores on the retrieval span: retrieval.retrieved_ids and, in the same order, retrieval.scores"
+)
 _OWN_CITED = 'put on the LLM span what it cites: generation.cited_ids = ["chunk-1", …]'
 _OWN_ANSWER = f"{_OWN_CITED}, or its text: generation.output"
 
@@ -75,6 +78,26 @@ _GIVE_SCORES: Mapping[str, str] = {
     "mlflow": "put score into every retrieved document's metadata",
     "datadog": 'give every document a "score" in LLMObs.annotate(output_data=…)',
 }
+
+
+_TOP_K_KEY: Mapping[str, str] = {
+    "otel_genai": "gen_ai.retrieval.top_k",
+    "openlit": "gen_ai.retrieval.top_k",
+    "vercel": "gen_ai.retrieval.top_k",
+    "vector_db": "db.vector.query.top_k",
+    "trulens": "ai.observability.retrieval.num_contexts",
+}
+_TOP_K_CHANGE: Mapping[str, str] = {
+    "datadog": 'record it: LLMObs.annotate(metadata={"top_k": …})',
+    "haystack": "give top_k to the retriever when it is run, so that it stands in haystack.component.input",
+}
+
+
+def top_k_change(convention: str) -> str:
+    """How spans of a convention say how many chunks they asked for."""
+    if convention in _TOP_K_CHANGE:
+        return _TOP_K_CHANGE[convention]
+    return f"put {_TOP_K_KEY.get(convention, 'retrieval.top_k')} on the retrieval span"
 
 
 def recall_cause(trace: JoinedTrace, policy: ScorePolicy) -> Cause:
@@ -243,9 +266,9 @@ def score_cause(trace: JoinedTrace, policy: ScorePolicy) -> Cause:
             "record finite numbers as scores",
         )
     if not result.retrieved and not note.document_without_id and result.state != State.empty_retrieval:
-        change = _RECORD_DOCUMENTS.get(note.stage, "put retrieval.scores = [0.83, …] beside the ids")
+        change = _RECORD_DOCUMENTS.get(note.stage, _OWN_SCORES)
         return Cause(f"documents_missing:{note.stage}", "the retrieval span says nothing about its documents", change)
-    change = _GIVE_SCORES.get(note.stage, "put retrieval.scores = [0.83, …] beside the ids, in the same order")
+    change = _GIVE_SCORES.get(note.stage, _OWN_SCORES)
     return Cause(f"scores_missing:{note.stage}", "the retrieval span has no scores", change)
 
 

@@ -93,6 +93,10 @@ def source_line(source: SourceCounts, reaches: dict[int, Reach]) -> str:
             parts.append(f"{rfc3339(source.first_ns)[:19]} to {rfc3339(source.last_ns)[11:19]} UTC")
     parts.append(_n(source.spans, "span"))
     parts += [name if len(source.envelopes) == 1 else f"{name} ({n:,})" for name, n in source.envelopes.most_common()]
+    if len(source.trace_id_forms) == 1:  # several are a finding
+        parts.append(f"trace ids as {next(iter(source.trace_id_forms))}")
+    if source.is_topic and source.records:
+        parts.append(f"largest record {_n(source.largest_bytes, 'byte')}")
     return ", ".join(parts)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from citegauge.domain.recall import State
 from citegauge.domain.score import UNKNOWN
-from citegauge.tools.doctor.causes import score_cause
+from citegauge.tools.doctor.causes import score_cause, top_k_change
 from citegauge.tools.doctor.traces import JoinedTrace
 from citegauge.tools.doctor.verdict import Answer, Context, Verdict, counted, decide, plural, share_text, shortened
 
@@ -59,6 +59,8 @@ def top_k_buckets(context: Context) -> Verdict:
     """The number of chunks that the retriever was asked for."""
     asked, stated, answer = _split(context, lambda one: one.note.top_k)
     from_list = sum(not one.note.top_k and bool(one.result.retrieved) for one in asked)
+    silent = Counter(one.note.stage for one in asked if not one.note.top_k)
+    advice = top_k_change(silent.most_common(1)[0][0]) if silent else ""
     change = ""
     if not asked:
         because = "the sample holds no retrieval"
@@ -70,10 +72,10 @@ def top_k_buckets(context: Context) -> Verdict:
             f"in {from_list:,} of {plural(len(asked), 'trace')} the number of chunks asked for is not recorded: the number "
             "returned is taken, which a filter or a reranker makes smaller"
         )
-        change = "put retrieval.top_k on the retrieval span"
+        change = advice
     else:
         because = "the retrieval spans say neither how many chunks they asked for nor which they found"
-        change = "put retrieval.top_k on the retrieval span"
+        change = advice
     return Verdict(
         metric="top_k_buckets", title="top_k buckets", answer=answer, traces=len(asked), good=stated,
         because=because, change=change,
