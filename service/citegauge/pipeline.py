@@ -13,7 +13,7 @@ import msgspec
 
 from citegauge.conventions import SpanFault
 from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
-from citegauge.domain.join import JoinState
+from citegauge.domain.join import JoinState, has_time
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
@@ -158,6 +158,9 @@ class PartitionPipeline:
                 if isinstance(item, Span):
                     self.join.apply(item, offset, index, record.timestamp_ns)
                 elif isinstance(item, Rekeyed):
+                    if not has_time(item.record_ns):
+                        self._set_aside(record, index, "bad_record_time", str(item.record_ns))
+                        continue
                     self.join.apply(item.span, offset, index, item.record_ns, item, record.timestamp_ns)
                 else:
                     self._set_aside(record, item.index, item.reason, item.detail)
@@ -222,6 +225,8 @@ class PartitionPipeline:
             raise DeadLetterError("empty_record")
         if len(record.value) > self.limits.record_bytes_max:
             raise DeadLetterError("record_too_large", f"{len(record.value)} bytes")
+        if not has_time(record.timestamp_ns):
+            raise DeadLetterError("bad_record_time", f"{record.timestamp_ns} ns")
         return self._decode(record.value)
 
     def _set_aside(self, record: Record, index: int, reason: str, detail: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError, FatalError
 from citegauge.pipeline import EPOCH_MAX, Limits, PartitionPipeline, Record, Source
@@ -53,7 +54,7 @@ def test_unreadable_records_become_dead_letters() -> None:
         Source("t", 3), log.decode, POLICY, ScorePolicy(), Commit(0, 0, Clock()), Limits(record_bytes_max=8)
     )
     for record in (
-        Record(0, 5, b"0"),
+        Record(0, FAR_NS, b"0"),
         Record(1, 6, None),
         Record(2, 7, b""),
         Record(3, 8, b"123456789"),
@@ -72,6 +73,27 @@ def test_unreadable_records_become_dead_letters() -> None:
     assert len(flush.traces) == 1
     assert flush.commit.position == 5
     assert not pipeline.take_flush().dead
+
+
+@pytest.mark.parametrize("timestamp_ns", [-1_000_000, 0, T0_NS // 1_000, T0_NS * 1_000, (1 << 63) * 1_000_000])
+def test_a_record_without_usable_time_is_a_dead_letter(timestamp_ns: int) -> None:
+    """No timestamp, or one in the wrong unit, bounds nothing: the record is set aside, and nothing breaks on its size."""
+    log = Log([retrieval(1, 0, end_ns=5)], [retrieval(2, 0), generation(2, 1)])
+    pipeline = log.pipeline()
+    pipeline.feed(Record(0, timestamp_ns, b"0"))
+    pipeline.feed(Record(1, FAR_NS, b"1"))
+    flush = pipeline.take_flush()
+    assert [(letter.offset, letter.reason) for letter in flush.dead] == [(0, "bad_record_time")]
+    assert [row.trace_id for row in flush.traces] == [trace_id(2).hex()]
+
+
+def test_a_rekeyed_span_without_usable_time_is_a_dead_letter() -> None:
+    """The same for the time of the record in which a re-keyed span was read first."""
+    bad = Rekeyed("raw", 0, 5, 0, -1_000_000, retrieval(1, 0, end_ns=5))
+    pipeline = PartitionPipeline(Source("t", 3), lambda _: [bad, bad], POLICY, ScorePolicy(), Commit(0, 0, Clock()))
+    pipeline.feed(Record(0, FAR_NS, b"0"))
+    found = [(letter.index, letter.reason) for letter in pipeline.take_flush().dead]
+    assert found == [(0, "bad_record_time"), (1, "bad_record_time")]
 
 
 def test_a_dead_letter_can_carry_the_payload() -> None:

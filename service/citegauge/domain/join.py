@@ -27,9 +27,16 @@ from citegauge.domain.state import Cell, PaneSlot, TraceState
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
 """2000-01-01: a span that ends before it is `bad_time`."""
+RECORD_NS_MAX = 1 << 62
+"""The year 2116: a record's timestamp beyond it is not in milliseconds."""
 NOTHING_CLOSED = -1
 _OTHER = int(Kind.OTHER)
 _BAD_TIME = int(Flag.BAD_TIME)
+
+
+def has_time(record_ns: int) -> bool:
+    """Whether a record's timestamp can bound event times. Without one (-1), or in a wrong unit, it cannot."""
+    return EARLIEST_NS <= record_ns <= RECORD_NS_MAX
 
 
 class JoinCounters(msgspec.Struct):
