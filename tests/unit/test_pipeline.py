@@ -75,7 +75,9 @@ def test_unreadable_records_become_dead_letters() -> None:
     assert not pipeline.take_flush().dead
 
 
-@pytest.mark.parametrize("timestamp_ns", [-1_000_000, 0, T0_NS // 1_000, T0_NS * 1_000, (1 << 63) * 1_000_000])
+@pytest.mark.parametrize(
+    "timestamp_ns", [-1_000_000, 0, T0_NS // 1_000, 4_102_444_801 * SECOND_NS, T0_NS * 1_000, (1 << 63) * 1_000_000]
+)
 def test_a_record_without_usable_time_is_a_dead_letter(timestamp_ns: int) -> None:
     """No timestamp, or one in the wrong unit, bounds nothing: the record is set aside, and nothing breaks on its size."""
     log = Log([retrieval(1, 0, end_ns=5)], [retrieval(2, 0), generation(2, 1)])

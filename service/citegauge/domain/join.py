@@ -27,8 +27,8 @@ from citegauge.domain.state import Cell, PaneSlot, TraceState
 
 EARLIEST_NS = 946_684_800 * SECOND_NS
 """2000-01-01: a span that ends before it is `bad_time`."""
-RECORD_NS_MAX = 1 << 62
-"""The year 2116: a record's timestamp beyond it is not in milliseconds."""
+RECORD_NS_MAX = 4_102_444_800 * SECOND_NS
+"""2100-01-01: a record's timestamp beyond it is not in milliseconds (and 2106 is where ClickHouse's `DateTime` ends)."""
 NOTHING_CLOSED = -1
 _OTHER = int(Kind.OTHER)
 _BAD_TIME = int(Flag.BAD_TIME)
