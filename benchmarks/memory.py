@@ -20,9 +20,8 @@ import citegauge
 import core
 import traffic
 from citegauge.domain.policy import MINUTE_NS
-from citegauge.pipeline import Record
+from citegauge.pipeline import PartitionPipeline, Record
 
-SETTLING_TRACES = 2_000
 FLUSH_EVERY_RECORDS = 20_000
 DEMO_S_MAX = 300
 POLL_S = 0.2
@@ -87,32 +86,32 @@ def _status_kb(pid: int, field: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(field + ":")), 0)
 
 
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _resident(pipeline: PartitionPipeline) -> int:
+    """Bytes that this process has in memory, with everything published."""
+    pipeline.take_flush()
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _grow(ids: traffic.Ids, traces: int) -> TraceMemory:
-    """Feed traces that all stay live; what was published is let go of, as after an acknowledgement."""
-    _feed(ids, SETTLING_TRACES)  # imports, caches and the allocator's first arenas are no trace's
-    gc.collect()
-    before = _resident()
-    kept = _feed(ids, traces)
-    gc.collect()
-    grown = _resident() - before
-    assert len(kept.join.traces) == traces, "all of them are live"
-    return TraceMemory(ids=ids, traces=traces, bytes_per_trace=grown / traces)
+    """Feed traces that all stay live; what was published is let go of, as after an acknowledgement.
 
-
-def _feed(ids: traffic.Ids, traces: int) -> core.PartitionPipeline:
-    pipeline = core.pipeline("jsonl")
+    The first ones are not counted: with them come caches and the room for what waits to be published.
+    """
+    settling = traces // 5
     # Four minutes of traffic: nothing closes before the join window (5 min) has passed.
-    for offset, message in enumerate(traffic.native(traffic.spans(traces, core.END_NS, minutes=4.0, ids=ids))):
+    messages = traffic.native(traffic.spans(settling + traces, core.END_NS, minutes=4.0, ids=ids))
+    pipeline = core.pipeline("jsonl")
+    before = kept = 0
+    for offset, message in enumerate(messages):
         pipeline.feed(Record(offset, core.END_NS + MINUTE_NS, message.value))
         if offset % FLUSH_EVERY_RECORDS == 0:
             pipeline.take_flush()
-    pipeline.take_flush()
-    return pipeline
+        if not before and len(pipeline.join.traces) >= settling:
+            before, kept = _resident(pipeline), len(pipeline.join.traces)
+    grown = _resident(pipeline) - before
+    assert len(pipeline.join.traces) == settling + traces, "all of them are live"
+    return TraceMemory(ids=ids, traces=traces, bytes_per_trace=grown / (settling + traces - kept))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TINY = Size(
-    core_traces=200, core_rounds=1, memory_traces=500, traces=300, faust_records=400, rounds=1, backfill_hours=1
+    core_traces=200, core_rounds=1, memory_traces=10_000, traces=300, faust_records=400, rounds=1, backfill_hours=1
 )
 
 
