@@ -79,7 +79,7 @@ class Commit(msgspec.Struct, frozen=True):
         if len(text) > METADATA_BYTES_MAX:
             raise FatalError(
                 f"commit metadata of {len(text)} bytes exceeds Kafka's {METADATA_BYTES_MAX}: "
-                "raise join.traces_max (panes are being closed early too often)"
+                "raise join.traces_max (panes are closed early too often), or re-key fewer source partitions into one topic"
             )
         return text
 
