@@ -173,7 +173,7 @@ class JoinState:
             trace = self.traces[trace_id] = TraceState((kept,), slot, offset)
             slot.latest.add(trace_id)
             slot.hold(offset)
-            self._update(trace_id, trace, (), span, offset)
+            self._update(trace_id, trace, (), kept, span, offset)
             return
         if pane <= trace.latest.pane - self.policy.trace_panes_max:
             return  # as if it had come in time, and had been dropped since
@@ -202,13 +202,14 @@ class JoinState:
             return
         self._slot(pane).hold(trace.first_offset)
         self.counters.oversize_traces += len(before) <= self.policy.trace_spans_max < len(after)
-        self._update(trace_id, trace, before, span, offset, shortened=shortened)
+        self._update(trace_id, trace, before, kept, span, offset, shortened=shortened)
 
     def _update(
         self,
         trace_id: bytes,
         trace: TraceState,
         before: tuple[bytes, ...],
+        kept: bytes,
         span: Span,
         offset: int,
         *,
@@ -223,7 +224,7 @@ class JoinState:
             home, trace.cell, trace.recounted = None, None, True
         if shortened:
             trace.recounted = stood_in_closed(trace.spans, self.closed_through, self.policy.pane_ns)
-        new = self._place(trace_id, trace.spans, frozen)
+        new = self._place(trace_id, trace.spans, frozen, kept, span)
         pane = None if new is None else new.event_ns // self.policy.pane_ns
         cell = None if new is None or pane is None or pane <= self.closed_through else self._cell(new.group, pane)
         if home is None and cell is None:
@@ -305,8 +306,18 @@ class JoinState:
             self.open_groups[group] = self.open_groups.get(group, 0) + 1
         return cell
 
-    def _place(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> Placed | None:
-        unpacked = [unpack(kept, trace_id) for kept in spans]
+    def _place(
+        self,
+        trace_id: bytes,
+        spans: tuple[bytes, ...],
+        frozen: bool,
+        newest: bytes | None = None,
+        newest_span: Span | None = None,
+    ) -> Placed | None:
+        """`newest_span`: what `newest`, one of `spans`, was packed from a moment ago, so that it need not be unpacked."""
+        unpacked = [
+            unpack(kept, trace_id) if kept is not newest or newest_span is None else newest_span for kept in spans
+        ]
         return place(unpacked, self.scoring, routes_frozen=frozen)
 
     def _measure(self, placed: Placed, n_spans: int) -> TraceResult:
