@@ -62,7 +62,8 @@ def outcome(case: Case) -> list[dict[str, Any]]:
     record = case.record.read_bytes()
     spans = decoder(case.encoding, DecodePolicy())(record)
     shown = []
-    for raw, span in zip(opener(case.encoding)(record), spans, strict=True):
+    raws = list(opener(case.encoding)(record))
+    for raw, span in zip(raws, spans[: len(raws)], strict=True):
         entry = readable(span)
         if not isinstance(raw, SpanFault):
             first = convention_of(raw)
@@ -71,7 +72,8 @@ def outcome(case: Case) -> list[dict[str, Any]]:
             if claimed[1:]:
                 entry["also"] = claimed[1:]
         shown.append(entry)
-    return shown
+    # Retrievals found inside generations follow, as spans of their own.
+    return shown + [{"inside_another": True, **readable(span)} for span in spans[len(raws) :]]
 
 
 def main() -> None:

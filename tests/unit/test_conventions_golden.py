@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from citegauge.conventions import CONVENTIONS, ENVELOPES, DecodePolicy, convention_of, decoder, opener
 from citegauge.conventions.base import RawSpan
 from citegauge.conventions.flat import FORMS
 from citegauge.conventions.jaeger import SpanMessage
+from citegauge.conventions.zipkin_proto import ListMessage
+from citegauge.domain.span import Span
 from support.golden import DECODE, Case, cases, outcome
 
 CASES = cases()
@@ -37,7 +40,7 @@ def test_a_case_is_claimed_by_exactly_its_convention(case: Case) -> None:
 def test_every_convention_and_envelope_has_a_case() -> None:
     """A line in the table without a golden case is a promise that nobody keeps."""
     assert {convention.name for convention in CONVENTIONS} <= {case.convention for case in CASES}
-    tested = {case.encoding for case in CASES} | {"auto", "otlp_proto", "jaeger_proto"}
+    tested = {case.encoding for case in CASES} | {"auto", "otlp_proto", "jaeger_proto", "zipkin_proto"}
     assert {envelope.name for envelope in ENVELOPES} == tested
 
 
@@ -88,3 +91,38 @@ def test_jaeger_protobuf_and_json_give_equal_spans() -> None:
     expected = decoder("jaeger_json", DecodePolicy())(record)
     assert decoder("jaeger_proto", DecodePolicy())(span.SerializeToString()) == expected
     assert decoder("auto", DecodePolicy())(span.SerializeToString()) == expected
+
+
+def test_zipkin_protobuf_and_json_give_equal_spans() -> None:
+    """The two forms of a Zipkin list agree, and the protobuf one is recognised among OTLP and Jaeger."""
+    record = (DECODE / "envelopes" / "zipkin.zipkin_json.json").read_bytes()
+    message = ListMessage()
+    for item in json.loads(record):
+        message.spans.add(
+            trace_id=bytes.fromhex(item["traceId"]),
+            parent_id=bytes.fromhex(item.get("parentId", "")),
+            id=bytes.fromhex(item["id"]),
+            name=item.get("name", ""),
+            timestamp=item["timestamp"],
+            duration=item.get("duration", 0),
+            local_endpoint={"service_name": item.get("localEndpoint", {}).get("serviceName", "")},
+            annotations=item.get("annotations", []),
+            tags=[{"key": key, "value": value} for key, value in item.get("tags", {}).items()],
+        )
+    expected = decoder("zipkin_json", DecodePolicy())(record)
+    assert expected
+    assert decoder("zipkin_proto", DecodePolicy())(message.SerializeToString()) == expected
+    assert decoder("auto", DecodePolicy())(message.SerializeToString()) == expected
+
+
+def test_protobuf_batches_are_not_taken_for_zipkin() -> None:
+    """A resource of 16 bytes begins an OTLP batch as a trace id begins a Zipkin list."""
+    request = ExportTraceServiceRequest()
+    batch = request.resource_spans.add()
+    batch.resource.attributes.add(key="a", value={"string_value": "1234567"})
+    assert batch.resource.ByteSize() == 16
+    span = {"trace_id": b"t" * 16, "span_id": b"s" * 8, "name": "x", "end_time_unix_nano": 10**18}
+    batch.scope_spans.add().spans.add(**span)
+    (found,) = decoder("auto", DecodePolicy())(request.SerializeToString())
+    assert isinstance(found, Span)
+    assert found.trace_id == b"t" * 16

@@ -2,7 +2,8 @@
 
 The way through this package:
 
-    envelope   bytes → `RawSpan`     otlp, jaeger, zipkin; lines and the shapes of flat JSON: flat, langfuse_json
+    envelope   bytes → `RawSpan`     otlp (and otlp_logs), jaeger, zipkin, zipkin_proto; lines and the shapes of
+                                     JSON objects: flat, langfuse_json, langwatch_json, span_json
     convention `RawSpan` → `Facts`   one file each, see `CONVENTIONS`: the first that claims a span reads it;
                                      before them the user's own (mapping)
     route      attributes → route    routes
@@ -38,12 +39,14 @@ from citegauge.conventions import (
     otel_genai,
     otlp,
     span_kind,
+    spring_ai,
     trulens,
     vector_db,
     vercel,
     zipkin,
+    zipkin_proto,
 )
-from citegauge.conventions.base import Convention, Envelope, Facts, Opened, RawSpan, SpanFault, finished
+from citegauge.conventions.base import Convention, Envelope, Facts, Opened, RawSpan, SpanFault, finished, inside_of
 from citegauge.conventions.fast import fast_native
 from citegauge.conventions.mapping import CompiledMapping, SpanMapping
 from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS, RouteReader
@@ -89,6 +92,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     vercel.CONVENTION,
     openlit.CONVENTION,
     openllmetry.CONVENTION,
+    spring_ai.CONVENTION,
     otel_genai.CONVENTION,
     vector_db.CONVENTION,
 )
@@ -100,6 +104,8 @@ def sniffed_spans(record: bytes, mappings: tuple[CompiledMapping, ...] = ()) -> 
         return lines.spans(record, mappings)
     if record[:2] == b"\x0a\x10" and record[18:20] == b"\x12\x08":  # ids of 16 and 8 bytes: Jaeger's span
         return jaeger.proto_spans(record)
+    if zipkin_proto.is_record(record):
+        return zipkin_proto.spans(record)
     # A protobuf record starts with a line feed (field 1), which may also stand before JSON.
     if record.lstrip()[:1] in (b"{", b"["):
         try:
@@ -114,6 +120,7 @@ ENVELOPES: tuple[Envelope, ...] = (
     Envelope("jaeger_proto", jaeger.proto_spans),
     Envelope("jaeger_json", jaeger.json_spans),
     Envelope("zipkin_json", zipkin.spans),
+    Envelope("zipkin_proto", zipkin_proto.spans),
     Envelope("otlp_proto", otlp.proto_spans),
     Envelope("otlp_json", otlp.json_spans),
     Envelope("auto", sniffed_spans),
@@ -146,7 +153,7 @@ def convention_of(raw: RawSpan, mappings: tuple[CompiledMapping, ...] = ()) -> C
 
 
 def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
-    """A function from one record to its spans, in order, unreadable ones as `SpanFault`.
+    """A function from one record to its spans, in order, unreadable ones as `SpanFault`; last those found inside others.
 
     It raises `DeadLetterError` and nothing else, and only when nothing in the record can be read. `decoder` itself
     raises ValueError for an unknown encoding or a policy that contradicts itself.
@@ -165,6 +172,7 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
         if fast is not None and (clean := fast(record)) is not None:
             return [clean]
         found: list[Span | SpanFault] = []
+        inside: list[Span | SpanFault] = []
         for raw in opened(record):
             if isinstance(raw, SpanFault):
                 found.append(raw)
@@ -173,6 +181,8 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
             facts = convention.normalise(raw) if convention is not None else Facts()
             route, rank = routes.read(raw.attributes, raw.resource)
             found.append(finished(raw, facts, route, rank))
-        return found
+            if facts.inside is not None:
+                inside.append(finished(inside_of(raw), facts.inside, route, rank))
+        return found + inside if inside else found
 
     return decode

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from citegauge.conventions.base import EXPECTS_JSON, FILE_LEVEL_CITATIONS, MALFORMED, Facts
+from citegauge.conventions.base import EXPECTS_JSON, FILE_LEVEL_CITATIONS, FILE_LEVEL_IDS, MALFORMED, RETRIEVAL, Facts
 from citegauge.conventions.blocks import provider_citations
+from citegauge.conventions.documents import read_documents
 from citegauge.conventions.values import embedded
 from citegauge.domain import citations
 from citegauge.domain.span import CitationForm
@@ -20,6 +21,7 @@ def read_answer(facts: Facts, texts: Iterable[object], raw: object = None) -> No
 
     `texts` are the parts of the answer; `raw` the provider's response, parsed or as JSON text, where it is recorded.
     """
+    _read_hosted_search(facts, raw)
     body = "\n".join(part for part in texts if isinstance(part, str)).strip()
     if body.startswith(PLACEHOLDERS):
         body = ""
@@ -38,6 +40,30 @@ def read_answer(facts: Facts, texts: Iterable[object], raw: object = None) -> No
     if answer.broken_json:
         facts.flags |= EXPECTS_JSON | MALFORMED
     _set(facts, answer.citations)
+
+
+_SEARCH = "file_search_call"
+
+
+def _read_hosted_search(facts: Facts, raw: object) -> None:
+    """OpenAI's hosted file search: it retrieves within the generation, and says files and scores if asked to (`include`)."""
+    if isinstance(raw, str):
+        if _SEARCH not in raw:
+            return
+        raw = embedded(raw, Facts())
+    items = raw.get("output") if isinstance(raw, dict) else raw
+    calls = [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and item.get("type") == _SEARCH
+    ]
+    if not calls:
+        return
+    facts.inside = Facts(kind=RETRIEVAL, flags=FILE_LEVEL_IDS, retriever_version=_SEARCH, scorer=_SEARCH)
+    lists = [call["results"] for call in calls if isinstance(call.get("results"), list)]
+    if lists:
+        results = [result for found in lists for result in found if isinstance(result, dict)]
+        read_documents([{"id": item.get("file_id"), "score": item.get("score")} for item in results], facts.inside)
 
 
 _PROVIDER_KEYS = (

@@ -5,6 +5,7 @@ bytes → envelope → `RawSpan` (ids and times canonical, attributes as sent) �
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -18,6 +19,7 @@ OTHER, RETRIEVAL, RERANK, GENERATION = int(Kind.OTHER), int(Kind.RETRIEVAL), int
 TRUNCATED, MALFORMED, SYNTHETIC_IDS = int(Flag.TRUNCATED), int(Flag.MALFORMED), int(Flag.SYNTHETIC_IDS)
 EXPECTS_JSON, DISTANCE = int(Flag.EXPECTS_JSON), int(Flag.DISTANCE)
 FILE_LEVEL_CITATIONS, RETRIEVED_IS_CITED = int(Flag.FILE_LEVEL_CITATIONS), int(Flag.RETRIEVED_IS_CITED)
+FILE_LEVEL_IDS = int(Flag.FILE_LEVEL_IDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,23 @@ class Facts(msgspec.Struct, gc=False, kw_only=True):
     cited: list[str] | None = None
     positions: list[int] | None = None
     unresolved: int = 0
+    inside: Facts | None = None
+    """A retrieval that the model's provider did within this generation; it becomes a span of its own."""
+
+
+FILES = "files"
+"""Marks, in the retriever's version, that ids name files: such a recall is another number, so it is another series."""
+
+
+def inside_of(raw: RawSpan) -> RawSpan:
+    """The span of a retrieval inside `raw`: the same times, an id made from its id, which a repeated record repeats."""
+    return RawSpan(
+        trace_id=raw.trace_id,
+        span_id=hashlib.sha256(raw.span_id + b"inside").digest()[:8],
+        parent_id=raw.span_id,
+        start_ns=raw.start_ns,
+        end_ns=raw.end_ns,
+    )
 
 
 def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
@@ -104,6 +123,9 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
     if raw.dropped and facts.kind in (RETRIEVAL, RERANK):
         # The SDK drops the oldest attributes first, and these are the best documents.
         flags |= TRUNCATED
+    version = facts.retriever_version
+    if flags & FILE_LEVEL_IDS:
+        version = f"{version}/{FILES}" if version else FILES
     return Span(
         span_id=raw.span_id,
         parent_id=raw.parent_id,
@@ -119,7 +141,7 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
         first_score=facts.first_score,
         final_ids=facts.final_ids,
         top_k=facts.top_k,
-        retriever_version=facts.retriever_version,
+        retriever_version=version,
         scorer=facts.scorer,
         model=facts.model,
         citation_form=facts.citation_form,

@@ -103,7 +103,7 @@ def merged(flat: list[Document], other: list[Document] | None) -> list[Document]
     ]
 
 
-_SCORE_KEYS = ("score", "relevance_score", "similarity_score", "similarity", "relevance")
+_SCORE_KEYS = ("score", "relevance_score", "similarity_score", "similarity", "relevance", "_score")
 
 
 def read_documents(documents: Sequence[Document], facts: Facts) -> None:

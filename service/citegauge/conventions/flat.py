@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from citegauge.conventions import datadog, identity, langfuse_json, langsmith, native
+from citegauge.conventions import datadog, identity, langfuse_json, langsmith, langwatch_json, native, span_json
 from citegauge.conventions.base import FaultError, RawSpan, SpanFault, shown
 from citegauge.conventions.native import first
 
@@ -312,6 +312,8 @@ FORMS: tuple[Form, ...] = (
     Form("datadog", _is_datadog, _datadog),
     Form("datadog_batch", _is_datadog_batch, _datadog_batch),
     Form("langsmith_run", _is_langsmith, _langsmith),
+    Form("langwatch_trace", langwatch_json.is_trace, langwatch_json.trace),
+    Form("span_json", span_json.is_span, span_json.spans),
     Form("langfuse_batch", langfuse_json.is_batch, langfuse_json.batch),
     Form("langfuse_event", langfuse_json.is_event, langfuse_json.event),
     Form("langfuse_observation", langfuse_json.is_observation, langfuse_json.observation),

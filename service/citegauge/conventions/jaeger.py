@@ -8,66 +8,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from citegauge.conventions import identity
 from citegauge.conventions.base import FaultError, Opened, RawEvent, RawSpan, SpanFault
+from citegauge.conventions.protobuf import FieldType, Schema, message_class
 from citegauge.conventions.values import loads, text
 from citegauge.errors import DeadLetterError
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_PACKAGE = "citegauge.jaeger"
-_SCHEMA: Mapping[str, tuple[tuple[str, int, int | str, bool], ...]] = {
+_SCHEMA: Schema = {
     "KeyValue": (
-        ("key", 1, _Field.TYPE_STRING, False), ("v_type", 2, _Field.TYPE_INT32, False),
-        ("v_str", 3, _Field.TYPE_STRING, False), ("v_bool", 4, _Field.TYPE_BOOL, False),
-        ("v_int64", 5, _Field.TYPE_INT64, False), ("v_float64", 6, _Field.TYPE_DOUBLE, False),
-        ("v_binary", 7, _Field.TYPE_BYTES, False),
+        ("key", 1, FieldType.TYPE_STRING, False), ("v_type", 2, FieldType.TYPE_INT32, False),
+        ("v_str", 3, FieldType.TYPE_STRING, False), ("v_bool", 4, FieldType.TYPE_BOOL, False),
+        ("v_int64", 5, FieldType.TYPE_INT64, False), ("v_float64", 6, FieldType.TYPE_DOUBLE, False),
+        ("v_binary", 7, FieldType.TYPE_BYTES, False),
     ),
     "Log": (("timestamp", 1, "google.protobuf.Timestamp", False), ("fields", 2, "KeyValue", True)),
     "SpanRef": (
-        ("trace_id", 1, _Field.TYPE_BYTES, False), ("span_id", 2, _Field.TYPE_BYTES, False),
-        ("ref_type", 3, _Field.TYPE_INT32, False),
+        ("trace_id", 1, FieldType.TYPE_BYTES, False), ("span_id", 2, FieldType.TYPE_BYTES, False),
+        ("ref_type", 3, FieldType.TYPE_INT32, False),
     ),
-    "Process": (("service_name", 1, _Field.TYPE_STRING, False), ("tags", 2, "KeyValue", True)),
+    "Process": (("service_name", 1, FieldType.TYPE_STRING, False), ("tags", 2, "KeyValue", True)),
     "Span": (
-        ("trace_id", 1, _Field.TYPE_BYTES, False), ("span_id", 2, _Field.TYPE_BYTES, False),
-        ("operation_name", 3, _Field.TYPE_STRING, False), ("references", 4, "SpanRef", True),
-        ("flags", 5, _Field.TYPE_UINT32, False), ("start_time", 6, "google.protobuf.Timestamp", False),
+        ("trace_id", 1, FieldType.TYPE_BYTES, False), ("span_id", 2, FieldType.TYPE_BYTES, False),
+        ("operation_name", 3, FieldType.TYPE_STRING, False), ("references", 4, "SpanRef", True),
+        ("flags", 5, FieldType.TYPE_UINT32, False), ("start_time", 6, "google.protobuf.Timestamp", False),
         ("duration", 7, "google.protobuf.Duration", False), ("tags", 8, "KeyValue", True), ("logs", 9, "Log", True),
-        ("process", 10, "Process", False), ("process_id", 11, _Field.TYPE_STRING, False),
+        ("process", 10, "Process", False), ("process_id", 11, FieldType.TYPE_STRING, False),
     ),
 }  # fmt: skip
 
 
-def _span_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="citegauge/jaeger.proto",
-        package=_PACKAGE,
-        syntax="proto3",
-        dependency=["google/protobuf/timestamp.proto", "google/protobuf/duration.proto"],
-    )
-    for name, fields in _SCHEMA.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, kind, repeated in fields:
-            label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-            field = message.field.add(name=field_name, number=number, label=label)
-            if isinstance(kind, str):
-                field.type = _Field.TYPE_MESSAGE
-                field.type_name = f".{kind}" if "." in kind else f".{_PACKAGE}.{kind}"
-            else:
-                field.type = kind  # type: ignore[assignment]  # the enum's members are plain ints
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(Timestamp.DESCRIPTOR.file.serialized_pb)
-    pool.AddSerializedFile(Duration.DESCRIPTOR.file.serialized_pb)
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Span"))
-
-
-SpanMessage = _span_class()
+SpanMessage = message_class("citegauge.jaeger", _SCHEMA, "Span")
 _SECOND_NS = 1_000_000_000
 _VALUES = ("v_str", "v_bool", "v_int64", "v_float64", "v_binary")
 _CHILD_OF = 0

@@ -22,6 +22,7 @@ from citegauge.conventions.values import count, embedded, text
 
 KIND_KEY = "openinference.span.kind"
 _KINDS = {"RETRIEVER": RETRIEVAL, "RERANKER": RERANK, "LLM": GENERATION}
+_WHOLE_KEYS = ("retrieval.documents", "retrieval.documents_json", "retrieval.document", "retrieval.documents_count")
 _MESSAGE_PREFIX = "llm.output_messages."
 _TEMPLATE_PREFIX = "llm.prompt_template."
 
@@ -72,7 +73,7 @@ def _retrieve_and_generate(facts: Facts, attributes: Mapping[str, Any]) -> None:
 def read_retriever(facts: Facts, attributes: Mapping[str, Any]) -> None:
     """Documents from flat keys, from the attribute as one value, from the output; top_k from the input."""
     flat = flat_documents(attributes, "retrieval.documents.", facts)
-    whole = attributes.get("retrieval.documents", attributes.get("retrieval.documents_json"))
+    whole = first(attributes, _WHOLE_KEYS)
     documents: list[Document] | None
     if flat:
         needs_ids = any(item.get("id") in (None, "") for item in flat)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from citegauge.conventions.base import GENERATION, OTHER, RERANK, RETRIEVAL, Convention, Facts, RawSpan
-from citegauge.conventions.documents import documents_in, read_documents
+from citegauge.conventions.base import FILE_LEVEL_IDS, GENERATION, OTHER, RERANK, RETRIEVAL, Convention, Facts, RawSpan
+from citegauge.conventions.documents import Document, documents_in, read_documents
 from citegauge.conventions.native import common, first
 from citegauge.conventions.openinference import output_messages, read_generation, read_reranker, read_retriever
 from citegauge.conventions.otel_genai import read_answer_of
@@ -48,11 +48,26 @@ def _retrieval(facts: Facts, attributes: Mapping[str, Any]) -> None:
     else:
         documents = documents_in(value, facts)
         if documents is not None:
+            if _DIFY_KEY in attributes:
+                documents = [_dify(document, facts) for document in documents]
             read_documents(documents, facts)
     facts.top_k = count(first(attributes, _TOP_K_KEYS), facts) or facts.top_k
     if _DIFY_KEY in attributes and facts.scores is not None and not any(facts.scores):
         # Dify writes 0.0 where it has no score; a retriever that finds nothing similar at all is not told apart.
         facts.scores = facts.first_score = None
+
+
+def _dify(document: Document, facts: Facts) -> Document:
+    """Dify's id is that of the whole document: its content tells segments apart; without it only files are known."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    own, whole = document.get("id"), metadata.get("document_id")
+    if whole in (None, "") or own not in (None, "", whole) or metadata.get("segment_id"):
+        return document
+    if document.get("content"):
+        return {**document, "id": None}
+    facts.flags |= FILE_LEVEL_IDS
+    return {**document, "id": whole}
 
 
 CONVENTION = Convention("gen_ai_span_kind", claims, normalise)

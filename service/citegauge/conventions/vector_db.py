@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from citegauge.conventions.base import OTHER, RETRIEVAL, Convention, Facts, RawSpan
 from citegauge.conventions.documents import Document, read_documents
 from citegauge.conventions.native import common, first
@@ -23,9 +26,7 @@ def normalise(raw: RawSpan) -> Facts:
     """Facts of a query; every other operation is OTHER."""
     attributes = raw.attributes
     documents: list[Document] = [
-        {key.removeprefix(prefix): value for key, value in event.attributes.items() if key.startswith(prefix)}
-        for event in raw.events or ()
-        if (prefix := _EVENTS.get(event.name)) is not None
+        _hit(event.attributes, prefix) for event in raw.events or () if (prefix := _EVENTS.get(event.name)) is not None
     ]
     operation = f"{raw.name} {attributes.get('db.operation', '')}".lower()
     is_read = bool(documents) or any(word in operation for word in _READS)
@@ -36,6 +37,12 @@ def normalise(raw: RawSpan) -> Facts:
         facts.top_k = count(first(attributes, _TOP_K_KEYS), facts)
         common(facts, attributes)
     return facts
+
+
+def _hit(attributes: Mapping[str, Any], prefix: str) -> Document:
+    """The fields of one hit; Marqo's come under their own names (`_id`, `_score`)."""
+    found = {key.removeprefix(prefix): value for key, value in attributes.items() if key.startswith(prefix)}
+    return found or attributes
 
 
 def _with_metadata(document: Document) -> Document:

@@ -1,4 +1,4 @@
-"""The Zipkin v2 JSON envelope: a list of spans whose attributes are all texts, times in µs. Not Zipkin protobuf."""
+"""The Zipkin v2 JSON envelope: a list of spans whose attributes are all texts, times in µs. Not the protobuf."""
 
 from __future__ import annotations
 
@@ -62,10 +62,12 @@ def span(found: Any) -> RawSpan:
 
 
 def _event(annotation: dict[str, Any]) -> RawEvent:
-    """The collector writes an event with attributes as `name|{json}`, or as the JSON alone."""
     value = annotation.get("value")
-    if not isinstance(value, str):
-        return RawEvent("", {})
+    return annotated(value) if isinstance(value, str) else RawEvent("", {})
+
+
+def annotated(value: str) -> RawEvent:
+    """The event in an annotation: the collector writes one with attributes as `name|{json}`, or as the JSON alone."""
     name, _, rest = value.partition("|")
     if not rest.endswith("}"):
         rest = rest.rpartition("|")[0]  # the count of dropped attributes
