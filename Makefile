@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks)
 ARGS    ?=
 
-.PHONY: help setup demo test lint format bench docs lock wheel clean
+.PHONY: help setup demo test fault lint format bench docs lock wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ demo: setup  ## run the whole thing here: embedded broker, embedded ClickHouse, 
 
 test: setup  ## run all tests (those that need Apache Kafka say so when there is no Java)
 	@$(BIN)/pytest $(ARGS)
+
+fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: half an hour; ARGS=--short for a few minutes
+	@$(BIN)/pytest tests/fault $(ARGS)
 
 lint: setup  ## ruff, mypy --strict, import rules, the Compose file against its schema
 	@echo "lint: ruff" && $(BIN)/ruff check $(SOURCES) && $(BIN)/ruff format --check --quiet $(SOURCES)

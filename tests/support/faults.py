@@ -1,0 +1,406 @@
+"""One fault as an experiment: an installation under load, what is measured meanwhile, and the verdict of the audit.
+
+A `Trial` is set up, broken, healed and verified by a test of `tests/fault`; its measures become a line of the table that
+`make fault` prints. Traffic has disorder, 5 % duplicates, 2 % late spans, 5 % missing halves and skewed groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from citegauge.adapters.clickhouse import HttpTarget, connect
+from citegauge.ports import PaneUpdate
+from citegauge.tools.simulate_spec import RouteSpec
+from support.clickhouse import child_environment
+from support.worker import Feed, Pairs, Site, WorkerProcess, pairs, traffic
+from support.worker_tables import FAR_NS, KEYS, assert_equal, commits, expected, panes_messages, read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+PAST_NS = 180 * 1_000_000_000
+"""Traffic ends so long ago that the join window is over: in the end every minute is closed or idle."""
+SETTLE_S_MAX = 150.0
+"""Generous: other work may share the machine."""
+RSS_MB_MAX = 450
+"""What the worker may take under this traffic: 150 MB of libraries, 2 kB a trace in flight, the bounded buffers."""
+AGAIN = re.compile(r"\((\d+) records again in silence\)")
+SKEWED = tuple(
+    RouteSpec(name=f"route-{number}", weight=1.0 / (number + 1) ** 2, top_ks=((5, 3.0), (10, 2.0), (50, 1.0)))
+    for number in range(8)
+)
+"""Groups of which the first has most of the traffic and the last next to none."""
+
+
+@dataclass(kw_only=True)
+class Measures:
+    """One line of the table."""
+
+    fault: str
+    recovery_s: float | None = None
+    """From healing until all that was in the log then is published and committed."""
+    position_lag: int = 0
+    """Most records that had been sent and not read."""
+    commit_lag: int = 0
+    """Most records that had been read and would be read again."""
+    read_again: int = 0
+    """Records that restarts and hand-overs read in silence."""
+    repeats: int = 0
+    """Pane upserts that came again or too late, and changed nothing."""
+    rss_mb: int = 0
+    """Most resident memory of a worker."""
+    records: int = 0
+    differing: int | None = None
+    verdict: str = "FAILED"
+
+
+TABLE: list[Measures] = []
+"""Every fault of this run."""
+HEADINGS = (
+    "fault", "records", "recovery s", "position lag", "commit lag", "read again", "repeats", "MB", "differing", "verdict",
+)  # fmt: skip
+
+
+def table_lines() -> list[str]:
+    """The table."""
+    rows = [HEADINGS]
+    for one in TABLE:
+        recovery = "-" if one.recovery_s is None else f"{one.recovery_s:.1f}"
+        differing = "-" if one.differing is None else str(one.differing)
+        numbers = (one.position_lag, one.commit_lag, one.read_again, one.repeats, one.rss_mb)
+        rows.append((one.fault, str(one.records), recovery, *map(str, numbers), differing, one.verdict))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    last = len(HEADINGS) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if column in (0, last) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ traffic
+
+
+def event(
+    trace: int, kind: str, end_ns: int, *, route: str = "support", span_id: int | None = None, text: str = "question"
+) -> bytes:
+    """A native event of trace number `trace`."""
+    attributes: dict[str, Any] = {"route": route, "input.value": text}
+    if kind == "retrieval":
+        attributes |= {
+            "retrieval.retrieved_ids": ["c9", "c1", "c3"],
+            "retrieval.scores": [0.88, 0.71, 0.64],
+            "retrieval.top_k": 3,
+            "retrieval.scorer": "reranker:bge-v2",
+        }
+    else:
+        attributes |= {"generation.model": "m1", "generation.cited_ids": ["c9"], "generation.num_citations": 1}
+    span_id = trace * 2 + 2 + (kind == "generation") if span_id is None else span_id
+    return json.dumps(
+        {
+            "trace_id": f"{trace + 1:032x}",
+            "span_id": f"{span_id:016x}",
+            "kind": kind,
+            "start_time_unix_nano": end_ns,
+            "end_time_unix_nano": end_ns,
+            "attributes": attributes,
+        }
+    ).encode()
+
+
+_CLOCK = """\
+import os, time
+_now_ns = time.time_ns
+def time_ns():
+    try:
+        with open(os.environ["FAULT_CLOCK"]) as file:
+            return _now_ns() + int(file.read() or 0)
+    except OSError:
+        return _now_ns()
+time.time_ns = time_ns
+time.time = lambda: time_ns() / 1e9
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockSite(Site):
+    """A site whose workers' wall clock can be set, by a `sitecustomize` that stands on their path."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Its settings, and where the clock is."""
+        paths = f"{self.folder / 'clock'}{os.pathsep}{child_environment()['PYTHONPATH']}"
+        return super().environment | {"PYTHONPATH": paths, "FAULT_CLOCK": str(self.folder / "clock" / "step_ns")}
+
+    def step_ns(self, step_ns: int) -> None:
+        """From now on the workers' clock differs from the machine's by so much."""
+        folder = self.folder / "clock"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(_CLOCK)
+        fresh = folder / "fresh"
+        fresh.write_text(str(step_ns))
+        fresh.rename(folder / "step_ns")
+
+
+# ------------------------------------------------------------------------------------------------- asking Kafka
+
+
+async def _ends(kafka: str, topic: str) -> dict[int, int]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets(consumer.assignment())
+        return {at.partition: end for at, end in ends.items()}
+    finally:
+        await consumer.stop()
+
+
+def log_ends(kafka: str, topic: str) -> dict[int, int]:
+    """The end of each partition of a topic."""
+    return asyncio.run(_ends(kafka, topic))
+
+
+def administer(kafka: str, act: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
+    """What `act` returns of a started admin client."""
+
+    async def run() -> Any:
+        client = AIOKafkaAdminClient(bootstrap_servers=kafka)
+        await client.start()
+        try:
+            return await act(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def published(site: Site, ends: dict[int, int]) -> bool:
+    """Whether the worker says that it has published everything up to these offsets."""
+    standing = commits(site)
+    return all(partition in standing and standing[partition].position >= end for partition, end in ends.items() if end)
+
+
+# --------------------------------------------------------------------------------------------------- watching
+
+
+class _Watch(threading.Thread):
+    """Samples lag and memory of all workers, until stopped."""
+
+    def __init__(self, workers: list[WorkerProcess], measures: Measures) -> None:
+        super().__init__(daemon=True)
+        self._workers = workers
+        self._measures = measures
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopping.wait(0.25):
+            # Partitions are shared between workers, so lags add up.
+            samples = [self._sample(worker) for worker in list(self._workers)]
+            measures = self._measures
+            measures.position_lag = max(measures.position_lag, sum(position for position, _ in samples))
+            measures.commit_lag = max(measures.commit_lag, sum(commit for _, commit in samples))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+
+    def _sample(self, worker: WorkerProcess) -> tuple[int, int]:
+        status = _proc_status(worker.process.pid)
+        if status.get("State", "Z")[0] in "TZX":
+            return 0, 0
+        self._measures.rss_mb = max(self._measures.rss_mb, int(status.get("VmHWM", "0").split()[0]) // 1024)
+        metrics = worker.metrics()
+        return (
+            int(sum(value for (name, _), value in metrics.items() if name == "citegauge_position_lag_records")),
+            int(sum(value for (name, _), value in metrics.items() if name == "citegauge_commit_lag_records")),
+        )
+
+
+def _proc_status(pid: int) -> dict[str, str]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+# ------------------------------------------------------------------------------------------------------ trials
+
+
+@dataclass
+class Trial:
+    """One fault on one site; use as a context manager."""
+
+    fault: str
+    site: Site
+    folder: Path
+    seed: int
+    short: bool
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.measures = Measures(fault=self.fault)
+        self.database = connect(HttpTarget(url=self.site.clickhouse), "default")
+        self.forced = 0.0
+        self._stack = ExitStack()
+        self._watch = _Watch(self.workers, self.measures)
+        self._healed: tuple[float, dict[int, int]] | None = None
+
+    def __enter__(self) -> Self:
+        TABLE.append(self.measures)
+        self._watch.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._watch.stop()
+        self._stack.close()
+        self.database.close()
+        self.measures.read_again = sum(int(n) for worker in self.workers for n in AGAIN.findall(worker.log))
+        if kind is not None:
+            self.measures.verdict = "FAILED"
+
+    # -- parts ----------------------------------------------------------------------------------------------------------
+
+    def worker(self, *arguments: str, site: Site | None = None) -> WorkerProcess:
+        """Start a worker; it is killed at the end."""
+        made = self._stack.enter_context(WorkerProcess(site or self.site, self.folder, *arguments))
+        self.workers.append(made)
+        return made
+
+    def batch(
+        self, *, minutes: int = 25, per_minute: float = 200, ended_ago_ns: int = PAST_NS, **changes: Any
+    ) -> Pairs:
+        """Traffic as (key, value); a third of it in a short run."""
+        if self.short:
+            per_minute /= 3
+        end_ns = time.time_ns() - ended_ago_ns
+        spec = traffic(self.seed, minutes=minutes, per_minute=per_minute, end_ns=end_ns, routes=SKEWED, **changes)
+        return pairs(spec)
+
+    def feed(self, batch: Pairs | None = None, *, for_s: float = 18) -> Feed:
+        """Sends a batch at a steady rate; in a third of the time in a short run."""
+        batch = self.batch() if batch is None else batch
+        return Feed(
+            self.site.kafka, self.site.topic, batch, per_s=int(len(batch) / (for_s / 2 if self.short else for_s)) + 1
+        )
+
+    # -- healing and verdict ----------------------------------------------------------------------------------------------
+
+    def healed(self) -> None:
+        """The fault is over from now on."""
+        self._healed = time.monotonic(), log_ends(self.site.kafka, self.site.topic)
+
+    def until_recovered(self, worker: WorkerProcess, timeout_s: float = SETTLE_S_MAX) -> None:
+        """Wait until all that was in the log when the fault was over is published and committed."""
+        assert self._healed is not None, "not healed"
+        since, ends = self._healed
+        worker.until(lambda: published(self.site, ends), "the worker recovers", timeout_s)
+        self.measures.recovery_s = time.monotonic() - since
+
+    def verify(
+        self, worker: WorkerProcess, *, idle_wall_ns: int = FAR_NS, from_s: int = 0, rss_mb_max: int = RSS_MB_MAX
+    ) -> None:
+        """Everything that must hold after a fault, while the worker that is left is still running.
+
+        Offsets at the end of the log; tables and panes topic as one offline pass makes them; the audit content; as many
+        forced closings as `self.forced` and the counters say; memory in its bound. Ends the worker, which must be clean.
+        `idle_wall_ns`: what the worker's clock can show at most; `from_s`: tables need not hold older minutes.
+        """
+        site = self.site
+        ends = log_ends(site.kafka, site.topic)
+        worker.until(lambda: published(site, ends), "everything is published", SETTLE_S_MAX)
+        log = read_topic(site.kafka, site.topic)
+        self.measures.records = len(log)
+        truth = expected(site, log, idle_wall_ns=idle_wall_ns)
+        for table in KEYS:
+            rows = getattr(truth, table)
+            setattr(truth, table, {key: row for key, row in rows.items() if row["pane"] >= from_s})
+        assert_equal(self.database, site, truth, worker, SETTLE_S_MAX)
+        for partition, commit in commits(site).items():
+            assert commit.offset <= commit.position == ends[partition], "a commit stands where the log ends"
+        self.audit(site)
+        self._count_repeats(site)
+        forced = worker.value("citegauge_panes_forced_total")
+        assert forced == self.forced or len(self.workers) > 1, "the counter is what the audit found"
+        worker.until_ready()
+        assert worker.get("/healthz")[0] == 200
+        assert worker.end() == 0, worker.log
+        assert "Traceback" not in worker.log, worker.log
+        assert self.measures.rss_mb < rss_mb_max, "memory stays in its bound"
+        self.measures.verdict = "recovered"
+
+    def audit(self, site: Site | None = None, *arguments: str) -> dict[str, Any]:
+        """The report of `citegauge audit --json`, which must find nothing that differs, and as many forced closings as
+        `self.forced`.
+        """
+        report = audited(site or self.site, *arguments)
+        self.measures.differing = report["differences"]
+        assert report["equal"], report["listed"]
+        assert report["judged_panes"] > 0, report
+        assert report["forced"] == self.forced, report
+        return report
+
+    def stopped(self, worker: WorkerProcess, *words: str, timeout_s: float = 90) -> None:
+        """The worker ends by itself with a status that is not 0 and one line for the user that has these words."""
+        assert worker.wait(timeout_s) == 1, worker.log
+        assert "Traceback" not in worker.fresh_log, worker.log
+        said = [line for line in worker.fresh_log.splitlines() if line.startswith("citegauge: ")]
+        assert len(said) == 1, worker.fresh_log
+        assert all(word in said[0] for word in words), said
+
+    def _count_repeats(self, site: Site) -> None:
+        newest: dict[tuple[Any, ...], int] = {}
+        for log in panes_messages(site).values():
+            for message in log:
+                if isinstance(message, PaneUpdate):
+                    key = tuple(getattr(message.row, name) for name in KEYS["panes"])
+                    self.measures.repeats += message.row.version <= newest.get(key, -1)
+                    newest[key] = max(newest.get(key, -1), message.row.version)
+
+
+def audited(site: Site, *arguments: str) -> dict[str, Any]:
+    """The report of `citegauge audit --json`."""
+    environment = {key: value for key, value in child_environment().items() if not key.startswith("CITEGAUGE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "citegauge", "audit", "--json", *arguments],
+        env=environment | site.environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (done.returncode == 0) == (report["equal"] and report["judged_panes"] > 0)
+    return report
+
+
+def until_reading(worker: WorkerProcess, partitions: int = 3) -> None:
+    """Wait until a worker that was just started has taken over so many partitions."""
+    worker.until(lambda: worker.fresh_log.count("reading ") >= partitions, "it reads", SETTLE_S_MAX)
+
+
+def seed_of_run(short: bool) -> int:
+    """`CITEGAUGE_SEED`, else the same for every short run and another for every full one."""
+    given = int(os.environ.get("CITEGAUGE_SEED", "0"))
+    return given or (1 if short else int.from_bytes(os.urandom(3), "big") + 1)
+
+
+def lasting(worker: WorkerProcess, for_s: float) -> None:
+    """The fault lasts, and the worker must outlive it: time itself is the condition here."""
+    begun = time.monotonic()
+    worker.until(lambda: time.monotonic() - begun > for_s, "the fault lasts", for_s + 5)
