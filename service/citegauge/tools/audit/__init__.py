@@ -1,14 +1,16 @@
 """AUDIT: does ClickHouse hold what the log says? An oracle that reads the topic once, and the comparison.
 
-oracle      one partition's log → closed panes, trace rows, late spans; shares the formulas with the worker, not the join
-stored      the same in ClickHouse
-partition   feeds the one, asks the other, names what differs
-topic       from where to where each partition is read
-run         which topics there are, and how their records are opened
-report      what was found, for the terminal and as JSON
+    oracle      one partition's log → closed panes, trace rows, late spans; shares the formulas with the worker, not the join
+    stored      the same in ClickHouse
+    partition   feeds the one, asks the other, names what differs
+    topic       from where to where each partition is read
+    run         which topics there are, and how their records are opened
+    report      what was found, for the terminal and as JSON
+
+Clients are given; the composition root makes them.
 """
 
-from citegauge.tools.audit.partition import PartitionAudit, Range, keyed_opener, rekeyed_opener
+from citegauge.tools.audit.partition import PartitionAudit, Range, opener
 from citegauge.tools.audit.report import AuditReport, Difference, PartitionReport, lines
 from citegauge.tools.audit.run import KafkaSide, run_audit
 from citegauge.tools.audit.stored import StoredRows
@@ -24,8 +26,7 @@ __all__ = [
     "Progress",
     "Range",
     "StoredRows",
-    "keyed_opener",
     "lines",
-    "rekeyed_opener",
+    "opener",
     "run_audit",
 ]

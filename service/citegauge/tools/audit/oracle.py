@@ -6,9 +6,9 @@ packed, no offsets held, no flushes. With the worker's join it shares the formul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -65,20 +65,48 @@ class ClosedPane:
     rows: Mapping[tuple[Group, bytes], Row]
 
 
-EventClock = Callable[[int, int, int], int]
-"""(source, end of a span, log time) -> event time of the partition so far, in ns. The end is 0 where late or not valid."""
+class EventClock(Protocol):
+    """How far event time has come, over the spans of a log in order."""
+
+    def seen(self, arrival: Arrival, log_ns: int, *, late: bool) -> int:
+        """A span with a valid end, in a record of log time `log_ns`; returns the event time so far. All in ns."""
 
 
 class NewestSpan:
-    """The event clock of a partition that is keyed by trace id: its newest valid span."""
+    """Of a partition that is keyed by trace id: its newest span that was in time."""
 
     def __init__(self) -> None:
         self._newest_ns: int = 0
 
-    def __call__(self, source: int, event_ns: int, log_ns: int) -> int:
+    def seen(self, arrival: Arrival, log_ns: int, *, late: bool) -> int:
         """See `EventClock`."""
-        self._newest_ns = max(self._newest_ns, event_ns)
+        if not late:
+            self._newest_ns = max(self._newest_ns, arrival.span.end_ns)
         return self._newest_ns
+
+
+class SlowestSource:
+    """Of a partition that several sources feed: the newest span of that source which is behind all others.
+
+    A source does not count once the log has gone on for `idle_ns` without it.
+    """
+
+    def __init__(self, idle_ns: int) -> None:
+        self._idle_ns = idle_ns
+        self._newest_ns: dict[int, int] = {}
+        self._heard_ns: dict[int, int] = {}
+        self._log_ns = self._event_ns = 0
+
+    def seen(self, arrival: Arrival, log_ns: int, *, late: bool) -> int:
+        """See `EventClock`. A late span counts: its source is alive."""
+        source = arrival.source
+        self._log_ns = max(self._log_ns, log_ns)
+        self._heard_ns[source] = self._log_ns
+        self._newest_ns[source] = max(arrival.span.end_ns, self._newest_ns.get(source, 0))
+        since_ns = self._log_ns - self._idle_ns
+        slowest_ns = min(self._newest_ns[one] for one, heard_ns in self._heard_ns.items() if heard_ns >= since_ns)
+        self._event_ns = max(self._event_ns, slowest_ns)
+        return self._event_ns
 
 
 @dataclass(slots=True)
@@ -121,7 +149,7 @@ class Oracle:
         """Newest closed pane."""
         self.event_ns = 0
         self.frozen = False
-        self._clock = clock or NewestSpan()
+        self._clock: EventClock = clock or NewestSpan()
         self._forced = forced or {}
         self._lives: dict[bytes, _Life] = {}
         self._open: dict[int, set[Group]] = {}
@@ -174,7 +202,7 @@ class Oracle:
             self._late.append(Late(arrival, span.end_ns, pane, self.watermark_ns))
         else:
             self._keep(span, pane, offset)
-        event_ns = self._clock(arrival.source, span.end_ns if valid and not late else 0, log_ns)
+        event_ns = self._clock.seen(arrival, log_ns, late=late) if valid else 0
         if event_ns > self.event_ns:
             self.event_ns = event_ns
             passed_ns = event_ns - policy.out_of_orderness_ns - policy.join_window_ns

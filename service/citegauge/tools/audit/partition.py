@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from citegauge.domain import rekeyed
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, TraceResult
-from citegauge.domain.span import Kind, Span
+from citegauge.domain.rekeyed import Rekeyed
+from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError
 from citegauge.pipeline import Decoder, Record, Source
-from citegauge.tools.audit.oracle import Arrival, ClosedPane, EventClock, Late, Oracle, Row
-from citegauge.tools.audit.report import AuditReport, Difference, PartitionReport, Values
-from citegauge.tools.audit.stored import VERSION_OFFSET_MASK, Rows, StoredRows
+from citegauge.tools.audit.compare import Comparer, Key
+from citegauge.tools.audit.late import LateAudit, LateByOffset, LateByWatermark
+from citegauge.tools.audit.oracle import Arrival, ClosedPane, Oracle, Row, SlowestSource
+from citegauge.tools.audit.report import AuditReport, PartitionReport, Values
+from citegauge.tools.audit.stored import StoredRows
 
 COMPARE_ROWS = 20_000
 """Rows that are gathered before the next comparison (whole panes, so one may be larger)."""
@@ -33,7 +34,6 @@ UNIX_S_MAX = 0xFFFF_FFFF
 GROUP = ("route", "top_k_bucket", "model", "retriever_version", "scorer")
 Opener = Callable[[Record], Iterable[Arrival | None]]
 """A record's spans, None for one that cannot be read. Raises `DeadLetterError` for a record that cannot."""
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +50,20 @@ class Range:
     """Trace ids whose rows were deleted on purpose."""
 
 
-def keyed_opener(source: Source, decode: Decoder, record_bytes_max: int) -> Opener:
-    """Opens the records of a topic that is keyed by trace id."""
+def opener(source: Source, decode: Decoder, record_bytes_max: int) -> Opener:
+    """Opens the records of a topic that is joined: one that is keyed by trace id, or the re-keyed one."""
 
     def open_record(record: Record) -> Iterable[Arrival | None]:
         if not record.value or len(record.value) > record_bytes_max:
             raise DeadLetterError("unreadable")
         for index, item in enumerate(decode(record.value)):
-            origin = (source.topic, source.partition, record.offset, index)
-            yield Arrival(item, record.timestamp_ns, origin) if isinstance(item, Span) else None
-
-    return open_record
-
-
-def rekeyed_opener(record_bytes_max: int) -> Opener:
-    """Opens the records of the re-keyed topic, where every span carries its origin."""
-
-    def open_record(record: Record) -> Iterable[Arrival | None]:
-        if not record.value or len(record.value) > record_bytes_max:
-            raise DeadLetterError("unreadable")
-        for one in rekeyed.decode(record.value):
-            yield Arrival(one.span, one.record_ns, (one.topic, one.partition, one.offset, one.index), one.source)
+            if isinstance(item, Span):
+                yield Arrival(item, record.timestamp_ns, (source.topic, source.partition, record.offset, index))
+            elif isinstance(item, Rekeyed):
+                origin = (item.topic, item.partition, item.offset, item.index)
+                yield Arrival(item.span, item.record_ns, origin, item.source)
+            else:
+                yield None
 
     return open_record
 
@@ -86,34 +79,40 @@ class PartitionAudit:
         extent: Range,
         stored: StoredRows,
         report: AuditReport,
-        clock: EventClock | None = None,
+        *,
+        rekeyed_partitions: int = 0,
     ) -> None:
-        """`clock`: of a partition that several sources feed; else its newest span is its time."""
+        """`rekeyed_partitions`: how many the re-keyed topic has, if this is one of its; 0: it is another's."""
         self.report = PartitionReport(source.name, extent.start, extent.end)
         report.partitions.append(self.report)
-        self._all = report
-        self._source = source
         self._open = open_record
         self._extent = extent
         self._stored = stored
         self._policy = policies[0]
-        closings, self.report.forced = stored.forced()
         self._pane_s = self._policy.pane_ns // SECOND_NS
+        self._rekeyed = rekeyed_partitions > 0
+        self._comparer = Comparer(report, self.report, source.epoch, extent.forgotten)
+        late_from_s = extent.kept_from_s.get("late", 0)
+        self._late: LateAudit = (
+            LateByWatermark(stored, self._comparer, self._pane_s, late_from_s, rekeyed_partitions)
+            if self._rekeyed
+            else LateByOffset(stored, self._comparer, self._pane_s, late_from_s)
+        )
+        closings, self.report.forced = stored.forced()
+        clock = SlowestSource(self._policy.source_idle_ns) if rekeyed_partitions else None
         self._oracle = Oracle(*policies, clock, {offset: at_s // self._pane_s for offset, at_s in closings.items()})
-        self._first_judged: int | None = 0 if extent.whole else None
+        self._first_judged = 0
         self._clock_known_ns = 0
-        self._late_from: int | None = extent.start if extent.whole else None
+        self._late_begun = self._begun = False
         self._compared_to: int | None = None
         """Pane up to which (exclusive) everything is compared."""
-        self._late_compared_to = extent.start
         self._pending: list[ClosedPane] = []
-        self._pending_late: list[Late] = []
         self._pending_rows = 0
 
     def feed(self, records: Iterable[Record]) -> None:
         """Read records; compare what has gathered. Raises what the reader raises."""
         for record in records:
-            if self._first_judged is None:
+            if not self._begun:
                 self._begin(record)
             try:
                 found = list(self._open(record))
@@ -123,54 +122,50 @@ class PartitionAudit:
             self.report.unreadable += len(found) - len(arrivals)
             self.report.records += 1
             self._oracle.read(record.offset, record.timestamp_ns, arrivals)
-            self._gather()
-            if self._late_from is None and self._oracle.event_ns >= self._clock_known_ns:
-                self._late_from = self._late_compared_to = record.offset + 1
+            self._gather(record.offset + 1)
             if self._pending_rows >= COMPARE_ROWS or len(self._pending) >= COMPARE_PANES:
                 self._compare(record.offset + 1)
 
     def finish(self) -> PartitionReport:
         """Compare the rest."""
-        self._compare(self._extent.end)
+        self._compare(self._extent.end, last=True)
         if not self._extent.whole and self._oracle.frozen:
             note = "routes are frozen (join.groups_max): whether they were so before the first record cannot be known"
             self.report.notes.append(note)
         return self.report
 
     def _begin(self, first: Record) -> None:
-        """What can be judged when the log is read from the middle."""
+        """What can be judged, if the log is read from the middle."""
+        self._begun = True
+        if self._extent.whole:
+            self._late.begin(self._extent.start, 0)
+            self._late_begun = True
+            return
         policy = self._policy
-        self._clock_known_ns = first.timestamp_ns + policy.skew_ns
-        first_whole = -(-self._clock_known_ns // policy.pane_ns)
-        self._first_judged = first_whole + policy.trace_panes_max - 1
+        # What lies before the first record says nothing of later times. A source that only was read before it holds back
+        # the worker's clock, and not the oracle's, until it is idle.
+        self._clock_known_ns = first.timestamp_ns + policy.skew_ns + self._rekeyed * policy.source_idle_ns
+        self._first_judged = -(-self._clock_known_ns // policy.pane_ns) + policy.trace_panes_max - 1
 
-    def _gather(self) -> None:
+    def _gather(self, offset: int) -> None:
+        """Take what the oracle has found before `offset`."""
         for pane in self._oracle.take_closed():
-            if self._first_judged is not None and pane.pane >= self._first_judged:
+            if pane.pane >= self._first_judged:
                 self._pending.append(pane)
                 self._pending_rows += len(pane.rows) + len(pane.tallies)
-        late = self._oracle.take_late()
-        if self._late_from is not None:
-            self._pending_late += late
-            self._pending_rows += len(late)
+        self._pending_rows += self._late.add(self._oracle.take_late())
+        if not self._late_begun and self._oracle.event_ns > self._clock_known_ns:
+            self._late.begin(offset, self._oracle.watermark_ns)
+            self._late_begun = True
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
-    def _compare(self, offset: int) -> None:
+    def _compare(self, offset: int, *, last: bool = False) -> None:
         """Everything that closed and came late before `offset`."""
-        if self._first_judged is not None and self._oracle.closed >= self._first_judged:
+        if self._oracle.closed >= self._first_judged:
             self._compare_panes(self._first_judged)
-        if self._late_from is not None:
-            from_s = self._extent.kept_from_s.get("late", 0)
-            expected = {late.arrival.origin: self._late_values(late) for late in self._pending_late}
-            self._diff(
-                "late",
-                ("topic", "partition", "offset", "index"),
-                {key: values for key, values in expected.items() if values["pane_s"] >= from_s},
-                [row for row in self._stored.late(self._late_compared_to, offset) if row["pane_s"] >= from_s],
-            )
-            self._late_compared_to = offset
-        self._pending, self._pending_late, self._pending_rows = [], [], 0
+        self._late.compare(offset, self._oracle.watermark_ns, last=last)
+        self._pending, self._pending_rows = [], 0
 
     def _compare_panes(self, first_judged: int) -> None:
         first, oracle, pane_s = self._compared_to, self._oracle, self._pane_s
@@ -213,72 +208,7 @@ class PartitionAudit:
         if from_s < to_s:
             read = self._stored.panes if table == "panes" else self._stored.traces
             expected = {key: values for key, values in expected.items() if key[0] >= from_s}
-            self._diff(table, names, expected, read(from_s, to_s))
-
-    def _late_values(self, late: Late) -> Values:
-        span = late.arrival.span
-        return {
-            "trace_id": span.trace_id.hex(),
-            "span_id": span.span_id.hex(),
-            "kind": Kind(span.kind).name.lower(),
-            "route": span.route,
-            "end_ns": late.end_ns,
-            "pane_s": late.pane * self._pane_s,
-            "watermark_ns": late.watermark_ns,
-        }
-
-    def _diff(self, table: str, names: tuple[str, ...], expected: Mapping[Key, Values], stored: Rows) -> None:
-        seen: set[Key] = set()
-        for row in stored:
-            key = tuple(row.pop(name) for name in names)
-            seen.add(key)
-            self._judge(table, names, key, row, expected.get(key))
-        for key, values in expected.items():
-            if key not in seen:
-                self._judge(table, names, key, None, values)
-        self.report.compared[table] += len(expected)
-
-    def _judge(
-        self, table: str, names: tuple[str, ...], key: Key, stored: dict[str, Any] | None, expected: Values | None
-    ) -> None:
-        if stored is None or expected is None:
-            if table == "panes" and _is_empty(stored or expected):
-                return  # a group that nothing is left of may be published as zeros, or never have been
-            if stored is not None and self._is_older(table, stored):
-                self.report.older_epoch += 1
-                return
-            if table == "traces" and key[-1] in self._extent.forgotten:
-                return
-            named = dict(zip(names, key, strict=True))
-            self._all.found(self.report, Difference(table, named, stored, _shown(expected)))
-            return
-        wrong = [name for name, value in stored.items() if not self._agrees(name, value, expected[name])]
-        if wrong:
-            theirs, ours = {name: stored[name] for name in wrong}, {name: expected[name] for name in wrong}
-            self._all.found(self.report, Difference(table, dict(zip(names, key, strict=True)), theirs, _shown(ours)))
-
-    def _agrees(self, name: str, stored: Any, expected: Any) -> bool:
-        if name != "version":
-            return bool(stored == expected)
-        # A later epoch starts the same log again; a row from before it stands, where nothing replaced it.
-        return stored >> 48 <= self._source.epoch and (stored & VERSION_OFFSET_MASK) in expected
-
-    def _is_older(self, table: str, stored: Values) -> bool:
-        """Of a row that this log knows nothing of: whether it may be of the log that was there before."""
-        if table == "late":
-            return self._source.epoch > 0
-        return bool(stored["version"] >> 48 < self._source.epoch)
-
-
-def _is_empty(values: Values | None) -> bool:
-    return values is not None and not values["states"]
-
-
-def _shown(expected: Values | None) -> Values | None:
-    """Versions as one number, or the first few that would do."""
-    if expected is None or "version" not in expected:
-        return expected
-    return {**expected, "version": list(expected["version"])[:10]}
+            self._comparer.rows(table, names, expected, read(from_s, to_s))
 
 
 def _pane_values(pane: ClosedPane, tally: Tally) -> Values:
@@ -326,4 +256,4 @@ def _trace_values(row: Row, closed_at: int) -> Values:
     }
 
 
-__all__ = ["PartitionAudit", "Range", "keyed_opener", "rekeyed_opener"]
+__all__ = ["PartitionAudit", "Range", "opener"]

@@ -13,7 +13,7 @@ from citegauge.domain.progress import Commit
 from citegauge.pipeline import Decoder, Source
 from citegauge.ports import SqlReader
 from citegauge.settings import Settings
-from citegauge.tools.audit.partition import PartitionAudit, Range, keyed_opener
+from citegauge.tools.audit.partition import PartitionAudit, Range, opener
 from citegauge.tools.audit.report import AuditReport
 from citegauge.tools.audit.stored import StoredRows
 from citegauge.tools.audit.topic import Asked, Progress, audit_topic
@@ -36,16 +36,23 @@ async def run_audit(
     asked: Asked,
     on_progress: Progress | None = None,
 ) -> AuditReport:
-    """Audit the topics of `decoders`, which are joined as they are. Raises `FatalError` or `RetryableError`."""
+    """Audit the topics of `decoders`, which are those that the join reads. Raises `FatalError` or `RetryableError`."""
     report = AuditReport()
     policies = settings.join_policy(), settings.score_policy()
+    rekey = settings.rekey
     for topic, decode in decoders.items():
 
         def begin(partition: TopicPartition, extent: Range, decode: Decoder = decode) -> PartitionAudit:
-            source = Source(partition.topic, partition.partition, settings.kafka.epoch)
-            opener = keyed_opener(source, decode, settings.join.record_bytes_max)
-            stored = StoredRows(reader, settings.clickhouse.database, *source[:2])
-            return PartitionAudit(source, opener, policies, extent, stored, report)
+            source = Source(partition.topic, partition.partition, settings.epoch_of(partition.topic))
+            return PartitionAudit(
+                source,
+                opener(source, decode, settings.join.record_bytes_max),
+                policies,
+                extent,
+                StoredRows(reader, settings.clickhouse.database, *source[:2]),
+                report,
+                rekeyed_partitions=rekey.spans_partitions if source.topic == rekey.spans_topic else 0,
+            )
 
         async with kafka.looking(topic) as consumer:
             await audit_topic(consumer, asked, begin, kafka.committed, on_progress=on_progress, now_ns=time.time_ns())

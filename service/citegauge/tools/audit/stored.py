@@ -29,9 +29,16 @@ FROM {database}.traces FINAL WHERE {range}
 LATE = """
 SELECT topic, partition, offset, index, trace_id, span_id, kind, route, end_ns, toUnixTimestamp(pane) AS pane_s, watermark_ns
 FROM {database}.late FINAL
-WHERE topic = {{topic:String}} AND partition = {{partition:Int32}}
-  AND offset >= {{first:Int64}} AND offset < {{end:Int64}}
+WHERE {where}
 """
+_BY_OFFSET = (
+    "topic = {topic:String} AND partition = {partition:Int32} AND offset >= {first:Int64} AND offset < {end:Int64}"
+)
+# As `domain.rekeyed.trace_partition`.
+_BY_TRACE = """CRC32(unhex(trace_id)) % {partitions:UInt32} = {own:UInt32}
+  AND watermark_ns >= {from_ns:Int64} AND watermark_ns < {to_ns:Int64}"""
+_AGAIN = """topic = {topic:String} AND partition = {partition:Int32} AND offset = {offset:Int64} AND index = {index:UInt32}
+  AND watermark_ns > {watermark_ns:Int64}"""
 FORCED = """
 SELECT toUnixTimestamp(pane) AS pane_s, max(version) AS version, count() AS n
 FROM {database}.panes FINAL WHERE source = {{source:String}} AND forced GROUP BY pane
@@ -48,7 +55,10 @@ class StoredRows:
         self._topic, self._partition = topic, partition
         self._source = f"{topic}/{partition}"
         self._panes_sql, self._traces_sql = (sql.format(database=database, range=_RANGE) for sql in (PANES, TRACES))
-        self._late_sql, self._forced_sql = (sql.format(database=database) for sql in (LATE, FORCED))
+        self._forced_sql = FORCED.format(database=database)
+        self._late_sql, self._late_by_trace_sql, self._again_sql = (
+            LATE.format(database=database, where=where) for where in (_BY_OFFSET, _BY_TRACE, _AGAIN)
+        )
 
     def panes(self, from_s: int, to_s: int) -> Rows:
         """Rows of `panes` in [from, to), unix seconds."""
@@ -62,6 +72,17 @@ class StoredRows:
         """Rows of `late` that come from the offsets [first, end)."""
         bound = {"topic": self._topic, "partition": self._partition, "first": first, "end": end}
         return self._reader.query(self._late_sql, bound)
+
+    def late_by_trace(self, partitions: int, from_ns: int, to_ns: int) -> Rows:
+        """Rows of `late` of re-keyed traces of this partition that watermarks in [from, to) had passed."""
+        bound = {"partitions": partitions, "own": self._partition, "from_ns": from_ns, "to_ns": to_ns}
+        return self._reader.query(self._late_by_trace_sql, bound)
+
+    def late_again(self, origin: tuple[Any, ...], late: Mapping[str, Any]) -> bool:
+        """Whether this late span has a row of a later time."""
+        names = ("topic", "partition", "offset", "index")
+        bound = dict(zip(names, origin, strict=True)) | {"watermark_ns": late["watermark_ns"]}
+        return bool(self._reader.query(self._again_sql, bound))
 
     def forced(self) -> tuple[dict[int, int], int]:
         """Early closings, as offset to pane (start, unix seconds), and the number of rows that they are of."""
