@@ -73,7 +73,10 @@ def outcome(case: Case) -> list[dict[str, Any]]:
                 entry["also"] = claimed[1:]
         shown.append(entry)
     # Retrievals found inside generations follow, as spans of their own.
-    return shown + [{"inside_another": True, **readable(span)} for span in spans[len(raws) :]]
+    claimed_by = {entry.get("span_id"): entry.get("claimed_by") for entry in shown}
+    for entry in map(readable, spans[len(raws) :]):
+        shown.append({"claimed_by": claimed_by.get(entry["parent_id"]), "inside": True, **entry})
+    return shown
 
 
 def main() -> None:

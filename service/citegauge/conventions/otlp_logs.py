@@ -20,6 +20,7 @@ from citegauge.conventions.base import FaultError, RawEvent, RawSpan, SpanFault
 from citegauge.conventions.otlp_values import dicts, either, json_attributes, json_value, proto_attributes, proto_value
 
 _ANSWERS = frozenset(("gen_ai.choice", "gen_ai.client.inference.operation.details"))
+_TIME_KEYS = ("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano")
 _NAME_KEY, _OPERATION_KEY = "event.name", "gen_ai.operation.name"
 
 
@@ -59,32 +60,41 @@ def proto_spans(request: Any) -> Iterator[RawSpan | SpanFault]:
 
 
 def is_document(found: object) -> bool:
-    """True for parsed JSON that has the shape of OTLP logs."""
-    return isinstance(found, dict) and ("resourceLogs" in found or "resource_logs" in found)
+    """True for parsed JSON that has the shape of OTLP logs, with a first log record that has a time."""
+    if not isinstance(found, dict):
+        return False
+    log = next(_json_logs(found), ({}, {}))[0]
+    return any(log.get(key) for key in _TIME_KEYS)
+
+
+def _json_logs(found: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Log records and the resources that they come from."""
+    for resource_logs in dicts(either(found, "resourceLogs", "resource_logs")):
+        for scope_logs in dicts(either(resource_logs, "scopeLogs", "scope_logs")):
+            for log in dicts(either(scope_logs, "logRecords", "log_records")):
+                yield log, resource_logs
 
 
 def document_spans(found: Any) -> Iterator[RawSpan | SpanFault]:
     """The answers of parsed OTLP JSON logs."""
     index = 0
-    for resource_logs in dicts(either(found, "resourceLogs", "resource_logs")):
+    for log, resource_logs in _json_logs(found):
+        attributes = json_attributes(log.get("attributes"))
+        name = either(log, "eventName", "event_name") or attributes.get(_NAME_KEY)
+        if not isinstance(name, str) or name not in _ANSWERS:
+            continue
         resource = resource_logs.get("resource")
         shared = json_attributes(resource.get("attributes")) if isinstance(resource, dict) else {}
-        for scope_logs in dicts(either(resource_logs, "scopeLogs", "scope_logs")):
-            for log in dicts(either(scope_logs, "logRecords", "log_records")):
-                attributes = json_attributes(log.get("attributes"))
-                name = either(log, "eventName", "event_name") or attributes.get(_NAME_KEY)
-                if not isinstance(name, str) or name not in _ANSWERS:
-                    continue
-                try:
-                    ids = (either(log, "traceId", "trace_id"), either(log, "spanId", "span_id"))
-                    times = (
-                        identity.time_ns(either(log, "timeUnixNano", "time_unix_nano")),
-                        identity.time_ns(either(log, "observedTimeUnixNano", "observed_time_unix_nano")),
-                    )
-                    yield _answer(name, ids, times, attributes, json_value(log.get("body"), 0), shared)
-                except FaultError as fault:
-                    yield SpanFault(index=index, reason=fault.reason, detail=fault.detail)
-                index += 1
+        try:
+            ids = (either(log, "traceId", "trace_id"), either(log, "spanId", "span_id"))
+            times = (
+                identity.time_ns(either(log, "timeUnixNano", "time_unix_nano")),
+                identity.time_ns(either(log, "observedTimeUnixNano", "observed_time_unix_nano")),
+            )
+            yield _answer(name, ids, times, attributes, json_value(log.get("body"), 0), shared)
+        except FaultError as fault:
+            yield SpanFault(index=index, reason=fault.reason, detail=fault.detail)
+        index += 1
 
 
 def _answer(

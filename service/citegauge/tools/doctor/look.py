@@ -38,11 +38,11 @@ def looker(encoding: str, policy: DecodePolicy) -> Callable[[bytes], tuple[list[
     def look(record: bytes) -> tuple[list[Seen], list[SpanFault]]:
         spans = decode(record)
         raws = list(open_record(record))
-        if len(raws) != len(spans):
+        if len(raws) > len(spans):
             raws = list(spans)  # type: ignore[arg-type]  # no raw spans then
         seen: list[Seen] = []
         faults: list[SpanFault] = []
-        for raw, span in zip(raws, spans, strict=True):
+        for raw, span in zip(raws, spans, strict=False):
             if isinstance(span, SpanFault):
                 faults.append(span)
             elif isinstance(raw, RawSpan):
@@ -50,6 +50,11 @@ def looker(encoding: str, policy: DecodePolicy) -> Callable[[bytes], tuple[list[
                 seen.append(Seen(raw, convention.name if convention is not None else UNCLAIMED, span))
             else:
                 seen.append(Seen(None, UNCLAIMED, span))
+        # What a provider retrieved within a generation follows, as spans of their own: they are its convention's.
+        around = {each.span.span_id: each.convention for each in seen}
+        for span in spans[len(raws) :]:
+            assert isinstance(span, Span)
+            seen.append(Seen(None, around.get(span.parent_id, UNCLAIMED), span))
         return seen, faults
 
     return look
