@@ -74,9 +74,8 @@ def outcome(case: Case) -> list[dict[str, Any]]:
         shown.append(entry)
     # Retrievals found inside generations follow, as spans of their own.
     claimed_by = {entry.get("span_id"): entry.get("claimed_by") for entry in shown}
-    for entry in map(readable, spans[len(raws) :]):
-        shown.append({"claimed_by": claimed_by.get(entry["parent_id"]), "inside": True, **entry})
-    return shown
+    inside = map(readable, spans[len(raws) :])
+    return shown + [{"claimed_by": claimed_by.get(entry["parent_id"]), "inside": True, **entry} for entry in inside]
 
 
 def main() -> None:

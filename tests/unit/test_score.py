@@ -402,3 +402,23 @@ def test_positions_of_provider_blocks_do_not_follow_the_routes_base() -> None:
     assert by_blocks is not None
     assert by_marker is not None
     assert (by_blocks.cited, by_marker.cited) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("positions", "cited", "unresolved"),
+    [
+        ([42], ["42"], 0),
+        ([42, 99], ["42"], 1),
+        ([3, 42], ["3", "42"], 0),
+        ([1, 42], ["17"], 1),
+        ([1, 2], ["17", "42"], 0),
+        ([3], ["3"], 0),
+        ([99], [], 1),
+    ],
+)
+def test_numbers_may_be_the_chunks_own_ids(positions: list[int], cited: list[str], unresolved: int) -> None:
+    """With integer ids `[42]` names chunk 42; one number that can only be a position makes all of them positions."""
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["17", "42", "3"], trace_id=b"t" * 16)
+    answer = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=4, positions=positions, trace_id=b"t" * 16)
+    found = result(retriever, answer)
+    assert (sorted(found.cited), found.unresolved) == (sorted(cited), unresolved)

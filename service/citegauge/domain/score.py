@@ -304,9 +304,13 @@ def _citations(answer: Span | None, retrieved: list[str], route_policy: RoutePol
     named: list[str] = []
     # Provider blocks count from a base of their own, which decode has made 1.
     base = 1 if answer.citation_form == _BLOCKS else route_policy.position_base
-    for position in answer.positions or ():
+    positions = answer.positions or ()
+    ids = _as_ids(positions, base, retrieved) if answer.citation_form != _BLOCKS else None
+    for position in positions:
         index = position - base
-        if 0 <= index < len(retrieved):
+        if ids is not None and str(position) in ids:
+            named.append(str(position))
+        elif ids is None and 0 <= index < len(retrieved):
             named.append(retrieved[index])
         else:
             unresolved += 1
@@ -319,6 +323,21 @@ def _citations(answer: Span | None, retrieved: list[str], route_policy: RoutePol
     unique = _unique((*cited, *named))
     ranks = sorted(rank_of[chunk] for chunk in unique if chunk in rank_of)
     return _Citations(unique, [chunk for chunk in unique if chunk not in rank_of], ranks, unresolved)
+
+
+def _as_ids(positions: Sequence[int], base: int, retrieved: list[str]) -> set[str] | None:
+    """The retrieved ids, where the numbers of an answer are meant as such: chunk ids may be integers (`[4711]`).
+
+    So it is when one that is no position is an id, and none is a position only.
+    """
+    beyond = [number for number in positions if not 0 <= number - base < len(retrieved)]
+    if not beyond:
+        return None
+    ids = set(retrieved)
+    if not any(str(number) in ids for number in beyond):
+        return None
+    within = (number for number in positions if 0 <= number - base < len(retrieved))
+    return ids if all(str(number) in ids for number in within) else None
 
 
 def _names_a_chunk(token: str) -> bool:
