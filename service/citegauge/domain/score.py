@@ -330,14 +330,11 @@ def _as_ids(positions: Sequence[int], base: int, retrieved: list[str]) -> set[st
 
     So it is when one that is no position is an id, and none is a position only.
     """
-    beyond = [number for number in positions if not 0 <= number - base < len(retrieved)]
-    if not beyond:
-        return None
     ids = set(retrieved)
-    if not any(str(number) in ids for number in beyond):
+    within = [str(number) for number in positions if 0 <= number - base < len(retrieved)]
+    if len(within) == len(positions) or not ids.issuperset(within):
         return None
-    within = (number for number in positions if 0 <= number - base < len(retrieved))
-    return ids if all(str(number) in ids for number in within) else None
+    return ids if sum(str(number) in ids for number in positions) > len(within) else None
 
 
 def _names_a_chunk(token: str) -> bool:
