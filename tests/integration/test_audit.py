@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from citegauge.domain.progress import Commit
 from support.clickhouse import child_environment
+from support.kafka import unique
 from support.worker import WorkerProcess, pairs, produce, traffic
-from support.worker_tables import commits
+from support.worker_tables import commits, group_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +99,37 @@ def test_audit_says_what_is_wrong_with_its_arguments(make_site: MakeSite) -> Non
     status, out, err = run_audit(make_site(partitions=1), "--from", "yesterday")
     assert (status, out) == (2, "")
     assert err == "citegauge: --from 'yesterday' is neither an offset nor an RFC 3339 time\n"
+
+
+def test_audit_of_a_rekeyed_topic(make_site: MakeSite, kafka: str, database: ClickHouse, tmp_path: Path) -> None:
+    """Unkeyed spans are audited where they are joined: over the re-keyed topic, with a clock per source."""
+    name = unique("rekeyed")
+    site = make_site(
+        JOIN__TRACE_PANES_MAX="4",
+        KAFKA__KEYED="false",
+        REKEY__SPANS_TOPIC=name,
+        REKEY__SPANS_PARTITIONS="2",
+        REKEY__GROUP_ID=f"{name}-rekey",
+    )
+    batch = pairs(traffic(6, minutes=20, per_minute=90, end_ns=time.time_ns()))
+    with WorkerProcess(site, tmp_path) as worker:
+        worker.until_ready()
+        # The first come last: the stage puts in order what it reads at once, and only what is missing then is late.
+        for part, total in ((batch[30:], len(batch) - 30), (batch[:30], len(batch))):
+            produce(kafka, site.topic, [(None, value) for _, value in part])
+
+            def published(total: int = total) -> bool:
+                found = [Commit.from_metadata(*at) for at in group_offsets(kafka, f"{site.name}-join").values()]
+                return sum(one.position for one in found) >= total
+
+            worker.until(published, "all is re-keyed and published")
+        assert worker.end() == 0
+    status, report = audited(site)
+    assert (status, report["equal"], report["listed"]) == (0, True, [])
+    assert {one["source"] for one in report["partitions"]} == {f"{name}/0", f"{name}/1"}
+    assert report["judged_panes"] > 20
+    assert sum(one["compared"]["late"] for one in report["partitions"]) > 20
+    database.command(
+        f"DELETE FROM `{site.database}`.late WHERE trace_id IN (SELECT max(trace_id) FROM `{site.database}`.late)"
+    )
+    assert audited(site)[1]["differences"] > 0
