@@ -21,6 +21,9 @@ PANES_RETENTION_MS = 48 * 3_600_000
 """The cold tier may be away for a day and still find every open pane."""
 
 
+METADATA_AGE_MS_MAX = 10_000
+"""How old a consumer's knowledge of topics and partitions may be."""
+
 _LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -67,6 +70,8 @@ def consumer(settings: KafkaSettings, group_id: str = "") -> AIOKafkaConsumer:
         heartbeat_interval_ms=int(settings.session_timeout_s * 1_000 / 5),
         rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1_000),
         max_poll_interval_ms=300_000,
+        # A broker that has just started may not know a topic yet, and topics grow: look again soon, not in five minutes.
+        metadata_max_age_ms=METADATA_AGE_MS_MAX,
         fetch_max_bytes=settings.fetch_bytes_max,
         max_partition_fetch_bytes=settings.partition_fetch_bytes_max,
         fetch_max_wait_ms=250,

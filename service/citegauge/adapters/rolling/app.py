@@ -12,6 +12,8 @@ from citegauge.settings import KafkaSettings
 
 COMMIT_QUIET_S_MAX = 86_400.0
 """Faust warns past it. Open panes hold commits back, and so does a ClickHouse that is away."""
+METADATA_AGE_MS_MAX = 10_000
+"""A broker that has just started may not know the topic yet; left to Faust, its partitions come back after five minutes."""
 
 
 def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, credentials: Any = None) -> faust.App:
@@ -37,6 +39,7 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
         broker_rebalance_timeout=min(settings.rebalance_timeout_s, settings.session_timeout_s),
         broker_request_timeout=max(90.0, settings.session_timeout_s * 2),
         broker_max_poll_interval=300.0,
+        consumer_metadata_max_age_ms=METADATA_AGE_MS_MAX,
         broker_commit_livelock_soft_timeout=COMMIT_QUIET_S_MAX,
     )
     topic = app.topic(
