@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks)
 ARGS    ?=
 
-.PHONY: help setup demo test fault lint format bench docs lock wheel clean
+.PHONY: help setup demo test fault lint format bench docs lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -54,6 +54,11 @@ bench: setup  ## measure spans per second, memory per trace, and the same job as
 
 docs: setup  ## rewrite the README's tables of settings and metrics
 	@$(BIN)/python -m citegauge.tools.reference README.md
+
+vulnerabilities:  ## look up known vulnerabilities of what production runs (needs pip-audit, and its source within reach)
+	@command -v pip-audit >/dev/null || { echo "vulnerabilities: pip-audit is not installed (pipx install pip-audit)"; exit 1; }
+	@# --strict: a package that could not be looked up is a failure, not a pass.
+	@pip-audit --strict --require-hashes --no-deps --disable-pip --requirement deploy/requirements.lock
 
 wheel: setup  ## build the wheel into dist/
 	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
