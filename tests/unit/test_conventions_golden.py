@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -126,3 +128,29 @@ def test_protobuf_batches_are_not_taken_for_zipkin() -> None:
     (found,) = decoder("auto", DecodePolicy())(request.SerializeToString())
     assert isinstance(found, Span)
     assert found.trace_id == b"t" * 16
+
+
+def _rows() -> list[dict[str, Any]]:
+    found = tomllib.loads((DECODE / "COVERAGE.toml").read_text(encoding="utf-8"))
+    return [{"section": section, **row} for section, rows in found.items() for row in rows]
+
+
+@pytest.mark.parametrize("row", _rows(), ids=lambda row: f"{row['section']}: {row['shape']}")
+def test_a_published_shape_has_what_shows_it(row: dict[str, Any]) -> None:
+    """The table of shapes names golden cases with expectations, and tests, that exist."""
+    shown = row.get("cases", []) + row.get("tests", [])
+    assert shown
+    for case in row.get("cases", []):
+        folder, _, name = case.partition("/")
+        beside = DECODE.parent / folder if folder in ("traces", "mapping") else DECODE / folder
+        files = {path.name.removeprefix(name + ".") for path in beside.glob(f"{name}.*")}
+        assert len(files) >= 2, f"{case}: no record or no expectation"
+    for test in row.get("tests", []):
+        path, _, function = test.partition("::")
+        assert f"def {function}(" in (DECODE.parents[1] / path).read_text(encoding="utf-8"), test
+
+
+def test_every_case_shows_a_shape() -> None:
+    """No golden case that the table of shapes does not know."""
+    named = {case for row in _rows() for case in row.get("cases", [])}
+    assert {f"{case.convention}/{case.name}" for case in CASES} <= named

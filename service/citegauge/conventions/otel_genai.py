@@ -20,18 +20,20 @@ _KINDS = {
     "text_completion": GENERATION,
     "generate_content": GENERATION,
 }
+_AGENT_KIT_KEY = "gcp.vertex.agent.llm_response"
+_ANSWER_KEYS = ("gen_ai.completion", _AGENT_KIT_KEY, "lk.response.text")
 _TOP_K_KEYS = ("gen_ai.retrieval.top_k", "gen_ai.request.top_k")
 
 
 def claims(raw: RawSpan) -> bool:
-    """A span with a GenAI operation."""
-    return OPERATION_KEY in raw.attributes
+    """A span with a GenAI operation, or with an answer of Google's agent kit, whose older versions name none."""
+    return OPERATION_KEY in raw.attributes or _AGENT_KIT_KEY in raw.attributes
 
 
 def normalise(raw: RawSpan) -> Facts:
     """Facts of a GenAI span."""
     attributes = raw.attributes
-    operation = attributes.get(OPERATION_KEY)
+    operation = attributes.get(OPERATION_KEY, "chat")
     facts = Facts(kind=_KINDS.get(operation.lower(), OTHER) if isinstance(operation, str) else OTHER)
     if facts.kind in (RETRIEVAL, RERANK):
         read_stage(facts, attributes)
@@ -68,7 +70,7 @@ def read_answer_of(facts: Facts, raw: RawSpan) -> None:
         for key, item in attributes.items()
         if key.startswith("gen_ai.completion.") and key.endswith(".content") and isinstance(item, str)
     ]
-    whole = embedded(attributes.get("gen_ai.completion"), facts)
+    whole = embedded(first(attributes, _ANSWER_KEYS), facts)
     read_answer(facts, flat or texts_in(whole), whole)
 
 
