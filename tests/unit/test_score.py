@@ -422,3 +422,24 @@ def test_numbers_may_be_the_chunks_own_ids(positions: list[int], cited: list[str
     answer = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=4, positions=positions, trace_id=b"t" * 16)
     found = result(retriever, answer)
     assert (sorted(found.cited), found.unresolved) == (sorted(cited), unresolved)
+
+
+def test_positions_count_repeated_documents() -> None:
+    """`[4]` of a list [a, b, b, c] is c, although the retrieved set has three members."""
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a", "b", "b", "c"], trace_id=b"t" * 16)
+    answer = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=4, positions=[4, 5], trace_id=b"t" * 16)
+    result = score([retriever, answer], ScorePolicy())
+    assert result is not None
+    assert (result.retrieved, result.cited, result.unresolved) == (["a", "b", "c"], ["c"], 1)
+
+
+def test_positions_behind_a_missing_id_are_not_measurable() -> None:
+    """With a document without id in the list, `[2]` may be any chunk: no ratio, rather than credit for the wrong one."""
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a", "c"], ids_dropped=1, trace_id=b"t" * 16)
+    by_position = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=4, positions=[2], trace_id=b"t" * 16)
+    by_id = msgspec.structs.replace(by_position, positions=None, cited=["c"], citation_form=1)
+    first, second = score([retriever, by_position], ScorePolicy()), score([retriever, by_id], ScorePolicy())
+    assert first is not None
+    assert second is not None
+    assert (first.state, first.recall) == (State.ids_missing, None)
+    assert (second.state, second.recall) == (State.measured, 0.5)

@@ -73,7 +73,7 @@ class JoinPolicy:
     """How far ahead of its Kafka record's timestamp a span may end before it is `bad_time`."""
     trace_panes_max: int = 60
     """A trace's result uses only spans of the newest so many panes of that trace."""
-    trace_spans_max: int = 1_000
+    trace_spans_max: int = 400
     """A trace with more distinct spans than this, within its newest `trace_panes_max` panes, is `truncated`."""
     traces_max: int = 500_000
     """Traces in flight per worker partition; past it the oldest open pane is closed early and counted."""

@@ -19,13 +19,14 @@ import msgspec
 from citegauge.domain.distribution import RETRIEVED_MAX
 from citegauge.domain.policy import RoutePolicy, ScorePolicy
 from citegauge.domain.recall import Group, State, TraceResult
+from citegauge.domain.resolve import Resolved, resolve
 from citegauge.domain.span import CitationForm, Flag, Kind, Span
 
 UNKNOWN = "unknown"
 OTHER_ROUTE = "other"
 # Plain integers: arithmetic on enum members costs more than the rest of the scoring together.
 _RETRIEVAL, _RERANK, _GENERATION = int(Kind.RETRIEVAL), int(Kind.RERANK), int(Kind.GENERATION)
-_INLINE, _BLOCKS = int(CitationForm.INLINE), int(CitationForm.BLOCKS)
+_INLINE = int(CitationForm.INLINE)
 _TRUNCATED, _BAD_TIME, _DISTANCE = int(Flag.TRUNCATED), int(Flag.BAD_TIME), int(Flag.DISTANCE)
 _SYNTHETIC_IDS, _RETRIEVED_IS_CITED = int(Flag.SYNTHETIC_IDS), int(Flag.RETRIEVED_IS_CITED)
 _EXPECTS_JSON, _FILE_LEVEL_IDS = int(Flag.EXPECTS_JSON), int(Flag.FILE_LEVEL_IDS)
@@ -117,7 +118,7 @@ def place(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = F
 def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
     """The result of a placed trace; of an unmatched one, the verdict that it would get if its pane closed now."""
     used, retrieved, answer = placed.used, placed.retrieved, placed.answer
-    citations = _citations(answer, retrieved, placed.route_policy)
+    citations = resolve(answer, retrieved, _listed(used) if answer is not None else (), placed.route_policy)
     dropped = _returned_before(citations.hallucinated, placed.stages) if citations.hallucinated else []
     nonconformant = _nonconformant(answer, placed.route_policy, citations)
     state = _state(placed, nonconformant)
@@ -225,13 +226,16 @@ def _unique(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _ids(stage: list[Span], *, final: bool) -> list[str]:
-    """The distinct ids of a stage's spans, in order, within the bound of a fraction key."""
+def _listed(stage: list[Span]) -> Sequence[str]:
+    """The ids of a stage's spans as they were listed. A stage of final ids has them on every span, any other on none."""
     if len(stage) == 1:
-        found = (stage[0].final_ids if final else stage[0].ids) or []
-    else:
-        found = [chunk for span in stage for chunk in (span.final_ids if final else span.ids) or ()]
-    return list(dict.fromkeys(found))[:RETRIEVED_MAX]
+        return stage[0].final_ids or stage[0].ids or ()
+    return [chunk for span in stage for chunk in span.final_ids or span.ids or ()]
+
+
+def _ids(stage: list[Span]) -> list[str]:
+    """The distinct ids of a stage's spans, in order, within the bound of a fraction key."""
+    return list(dict.fromkeys(_listed(stage)))[:RETRIEVED_MAX]
 
 
 def _retrieved(
@@ -241,9 +245,9 @@ def _retrieved(
     finals = [span for span in stages if span.final_ids]
     finals += [span for span in generations if span.final_ids]
     if finals:
-        return finals, _ids(finals, final=True)
+        return finals, _ids(finals)
     for stage in (reranks, retrievals):
-        ids = _ids(stage, final=False) if stage else []
+        ids = _ids(stage) if stage else []
         if ids:
             return stage, ids
     return (reranks or retrievals), []
@@ -286,63 +290,7 @@ def _top1(scored: list[Span] | None, route_policy: RoutePolicy) -> float | None:
     return None if scored[0].flags & unusable else scored[0].first_score
 
 
-class _Citations:
-    __slots__ = ("cited", "hallucinated", "ranks", "unresolved")
-
-    def __init__(self, cited: list[str], hallucinated: list[str], ranks: list[int], unresolved: int) -> None:
-        self.cited = cited
-        self.hallucinated = hallucinated
-        self.ranks = ranks
-        self.unresolved = unresolved
-
-
-def _citations(answer: Span | None, retrieved: list[str], route_policy: RoutePolicy) -> _Citations:
-    """Resolve the answer's citations against the retrieved order. A position out of range never wraps."""
-    if answer is None:
-        return _Citations([], [], [], 0)
-    unresolved = answer.unresolved
-    named: list[str] = []
-    # Provider blocks count from a base of their own, which decode has made 1.
-    base = 1 if answer.citation_form == _BLOCKS else route_policy.position_base
-    positions = answer.positions or ()
-    ids = _as_ids(positions, base, retrieved) if answer.citation_form != _BLOCKS else None
-    for position in positions:
-        index = position - base
-        if ids is not None and str(position) in ids:
-            named.append(str(position))
-        elif ids is None and 0 <= index < len(retrieved):
-            named.append(retrieved[index])
-        else:
-            unresolved += 1
-    cited = answer.cited or []
-    if not named and not cited:
-        return _Citations([], [], [], unresolved)
-    rank_of = {chunk: rank for rank, chunk in enumerate(retrieved, start=1)}
-    if answer.citation_form == _INLINE:
-        cited = [token for token in cited if token in rank_of or _names_a_chunk(token)]
-    unique = _unique((*cited, *named))
-    ranks = sorted(rank_of[chunk] for chunk in unique if chunk in rank_of)
-    return _Citations(unique, [chunk for chunk in unique if chunk not in rank_of], ranks, unresolved)
-
-
-def _as_ids(positions: Sequence[int], base: int, retrieved: list[str]) -> set[str] | None:
-    """The retrieved ids, where the numbers of an answer are meant as such: chunk ids may be integers (`[4711]`).
-
-    So it is when one that is no position is an id, and none is a position only.
-    """
-    ids = set(retrieved)
-    within = [str(number) for number in positions if 0 <= number - base < len(retrieved)]
-    if len(within) == len(positions) or not ids.issuperset(within):
-        return None
-    return ids if sum(str(number) in ids for number in positions) > len(within) else None
-
-
-def _names_a_chunk(token: str) -> bool:
-    """A bracketed word without a digit, such as `[sic]`, is not taken for a citation unless it was retrieved."""
-    return any(character.isdigit() for character in token)
-
-
-def _nonconformant(answer: Span | None, route_policy: RoutePolicy, citations: _Citations) -> bool:
+def _nonconformant(answer: Span | None, route_policy: RoutePolicy, citations: Resolved) -> bool:
     """The answer had to be structured, is not, and has no resolvable citation."""
     if answer is None or answer.citation_form != _INLINE or citations.ranks:
         return False
@@ -371,6 +319,8 @@ def _state(placed: Placed, nonconformant: bool) -> State:
         state = State.truncated
     elif not retrieved:
         state = State.empty_retrieval if returned_nothing else State.ids_missing
+    elif answer is not None and answer.positions and any(span.ids_dropped for span in used):
+        state = State.ids_missing  # where an id is missing, nobody knows which chunk a later position means
     elif flags & _RETRIEVED_IS_CITED:
         state = State.retrieved_is_cited
     elif not route_policy.cites:

@@ -17,6 +17,8 @@ from citegauge.errors import CitegaugeError, RetryableError
 from citegauge.ports import PaneRow, Row, RowSink
 from citegauge.settings import ClickHouseSettings
 
+DAY_S = 86_400
+
 
 class _Batch(NamedTuple):
     rows: Sequence[Row]
@@ -107,7 +109,14 @@ def _by_type(batches: Iterable[Sequence[Row]]) -> list[Sequence[Row]]:
                     panes[key] = row
             else:
                 by_type.setdefault(type(row), []).append(row)
-    found: list[Sequence[Row]] = list(by_type.values())
-    if panes:
-        found.append(list(panes.values()))
-    return found
+    return [*by_type.values(), *_by_day(panes.values())]
+
+
+def _by_day(panes: Iterable[PaneRow]) -> list[Sequence[Row]]:
+    """Panes, the older day first: an insert over two of ClickHouse's partitions may be applied by halves, and whoever
+    restores windows takes everything before the newest final pane for complete.
+    """
+    days: dict[int, list[Row]] = {}
+    for row in panes:
+        days.setdefault(row.pane // DAY_S, []).append(row)
+    return [days[day] for day in sorted(days)]
