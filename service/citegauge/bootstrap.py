@@ -247,7 +247,8 @@ class Worker:
         if role in ("all", "rekey") and unkeyed:
             services.append(RekeyService(settings, unkeyed, self._rekeying))
         if role in ("all", "join"):
-            services.append(HotService(settings, build_joined_decoders(settings), self.hot_writer, self._joining))
+            decoders = build_joined_decoders(settings)
+            services.append(HotService(settings, decoders, self.hot_writer, self._newest_version, self._joining))
         options: dict[str, Any] = {"override_logging": False, "redirect_stdouts": False, "quiet": True, "loop": loop}
         if self.roll is None:
             return mode.Worker(*services, **options)
@@ -270,6 +271,12 @@ class Worker:
 
     def _joining(self, hot: HotTier, publisher: Publisher) -> None:
         self.hot, self.publisher = hot, publisher
+
+    def _newest_version(self, source: str) -> int:
+        """The newest version stored of a source partition's panes; 0 for none. Blocking."""
+        panes = f"`{self.settings.clickhouse.database}`.panes"
+        sql = f"SELECT max(version) AS version FROM {panes} WHERE source = {{source:String}}"
+        return int(self.database.query(sql, {"source": source})[0]["version"])
 
     def _rekeying(self, rekey: RekeyTier) -> None:
         self.rekey = rekey

@@ -19,6 +19,7 @@ from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
+from citegauge.adapters.kafka.starts import Newest, Starts
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.web import WebGuard, WebLimits, WebSources, build_web_app
 from citegauge.errors import FatalError
@@ -36,13 +37,15 @@ class HotService(mode.Service):
         settings: Settings,
         decoders: Mapping[str, Decoder],
         writer: RowWriter,
+        newest: Newest,
         ready: Callable[[HotTier, Publisher], None],
     ) -> None:
-        """`decoders` by topic; `ready` is told the tier once it is made."""
+        """`decoders` by topic; `newest` asks ClickHouse; `ready` is told the tier once it is made."""
         super().__init__()
         self._settings = settings
         self._decoders = decoders
         self._writer = writer
+        self._newest = newest
         self._ready = ready
         self._hot: HotTier | None = None
         self._ended = asyncio.Event()
@@ -55,7 +58,8 @@ class HotService(mode.Service):
         await self._producer.start()
         await self._consumer.start()
         publisher = Publisher(self._producer, kafka)
-        self._hot = HotTier(self._settings, self._decoders, self._consumer, self._admin, publisher, self._writer)
+        starts = Starts(self._consumer, self._admin, self._settings, self._newest)
+        self._hot = HotTier(self._settings, self._decoders, self._consumer, starts, publisher, self._writer)
         self._ready(self._hot, publisher)
         self.add_future(self._run(self._hot))
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     IllegalStateError,
     KafkaError,
@@ -80,7 +79,7 @@ class HotTier:
         settings: Settings,
         decoders: Mapping[str, Decoder],
         consumer: AIOKafkaConsumer,
-        admin: AIOKafkaAdminClient,
+        starts: Starts,
         publisher: Publisher,
         writer: RowWriter,
         *,
@@ -89,7 +88,7 @@ class HotTier:
         self._settings = settings
         self._decoders = decoders
         self._consumer = consumer
-        self._starts = Starts(consumer, admin, settings.kafka)
+        self._starts = starts
         self._outlet = Outlet(consumer, publisher, writer)
         self._writer = writer
         self._wall_ns = wall_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -10,16 +12,25 @@ from aiokafka.admin import AIOKafkaAdminClient
 from citegauge.adapters.kafka.clients import read_commit
 from citegauge.domain.progress import Clock, Commit
 from citegauge.errors import FatalError
-from citegauge.settings import KafkaSettings
+from citegauge.settings import Settings
+
+EPOCH_SHIFT = 48
+"""A version is epoch << 48 | 2 × offset (+ 1)."""
+Newest = Callable[[str], int]
+"""The newest version that is stored of a source partition's panes, 0 for none. Blocking."""
 
 
 class Starts:
     """Decides it for one worker."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, admin: AIOKafkaAdminClient, settings: KafkaSettings) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, admin: AIOKafkaAdminClient, settings: Settings, newest: Newest
+    ) -> None:
         self._consumer = consumer
         self._admin = admin
-        self._settings = settings
+        self._settings = settings.kafka
+        self._epoch_of = settings.epoch_of
+        self._newest = newest
         self._rebuilt: set[TopicPartition] = set()
         """Partitions that this process began anew; when they come back later, the commit tells where they stand."""
 
@@ -34,6 +45,7 @@ class Starts:
             return Commit(offset, offset, Clock())
         commit = await read_commit(self._admin, settings, partition)
         if commit is None:
+            await self._check_unread(partition, end)
             offset = beginning if settings.start_from == "earliest" else end
             return Commit(offset, offset, Clock())
         if not beginning <= commit.offset <= end or commit.position > end:
@@ -43,6 +55,20 @@ class Starts:
                 "start with --rebuild-from <offset|time> and raise kafka.epoch"
             )
         return commit
+
+    async def _check_unread(self, partition: TopicPartition, end: int) -> None:
+        """Kafka forgets the commits of a topic that is deleted; what is stored still tells that another log stood here.
+
+        Its rows have higher versions than those to come, which would lose against them.
+        """
+        source = f"{partition.topic}/{partition.partition}"
+        newest = await asyncio.to_thread(self._newest, source)
+        epoch, offset = newest >> EPOCH_SHIFT, (newest & (1 << EPOCH_SHIFT) - 1) >> 1
+        if newest and epoch >= self._epoch_of(partition.topic) and offset >= end:
+            raise FatalError(
+                f"{source} has no commit and ends at offset {end}, but ClickHouse holds minutes up to offset {offset} "
+                f"of epoch {epoch}: the topic was made anew; start with --rebuild-from <offset|time> and raise kafka.epoch"
+            )
 
     async def _rebuild_offset(self, partition: TopicPartition, beginning: int, end: int) -> int:
         wanted = self._settings.rebuild_from
