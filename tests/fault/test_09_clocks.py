@@ -78,7 +78,7 @@ def test_a_producer_with_a_wrong_clock(trial: MakeTrial, where: str) -> None:
 
 
 def test_a_producer_ahead_in_a_create_time_topic(trial: MakeTrial) -> None:
-    """The documented limit: timestamps that a producer sets close minutes early. It is said, counted, and the same for all."""
+    """The documented limit: timestamps that a producer sets close minutes early. It is said and counted."""
     topic = unique("spans")
 
     async def send(kafka: str) -> None:

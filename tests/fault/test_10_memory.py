@@ -15,6 +15,7 @@ from support.worker_tables import stored
 
 if TYPE_CHECKING:
     from fault.conftest import MakeTrial
+    from support.worker import Pairs
 
 pytestmark = pytest.mark.kafka
 
@@ -49,7 +50,7 @@ def test_a_hundred_thousand_routes(trial: MakeTrial) -> None:
     with trial("10 distinct routes") as t:
         routes = 10_000 if t.short else 100_000
         end_ns = time.time_ns() - PAST_NS
-        batch = [
+        batch: Pairs = [
             (
                 b"%d" % number,
                 event(number, kind, end_ns - (routes - number) * 600 * SECOND_NS // routes, route=f"r{number}"),

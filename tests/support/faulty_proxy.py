@@ -26,7 +26,7 @@ class FaultyProxy:
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        self.lying = True
+        self.lying = False
         self.lied = 0
         self.url = ""
 
