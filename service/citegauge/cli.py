@@ -29,6 +29,7 @@ from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
 from citegauge.tools.doctor.as_json import report_json
 from citegauge.tools.doctor.report import print_report
+from citegauge.tools.rules import rule_file
 from citegauge.tools.simulate_command import TrafficArguments, traffic_spec, write
 from citegauge.tools.simulate_output import Encoding
 from citegauge.tools.simulate_spec import SCENARIO_KINDS
@@ -214,6 +215,23 @@ def migrate(config: Path | None) -> None:
     finally:
         database.close()
     click.echo("\n".join(f"applied {name}" for name in applied) or "nothing to do: the schema is up to date")
+
+
+@cli.command(short_help="Prometheus rules from the settings.")
+@config_option
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="[default: standard output]", metavar="FILE"
+)
+def rules(config: Path | None, output: Path | None) -> None:
+    """Write the alerts as a Prometheus rule file; thresholds stand in the section `alerts`, what to do in docs/runbooks."""
+    text = rule_file(load(config).alerts)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot write {output}: {exc.strerror}") from exc
 
 
 @cli.command(short_help="Does ClickHouse hold what the topic says?")

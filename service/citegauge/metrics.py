@@ -29,7 +29,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "ratio",
         (*_WINDOW, "stat"),
-        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75 or mean. A proxy, not labelled recall.",
+        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75, mean, sd, mean_lower or mean_upper (95 % "
+        "interval of the mean, from 30 traces on). A proxy, not labelled recall.",
     ),
     Metric(
         "citegauge_rank_weighted_recall_ratio",
@@ -50,7 +51,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "score",
         (*_WINDOW, "scorer", "stat"),
-        "Score of the first retrieved chunk, per scorer; stat is p25, p50 or p75.",
+        "Score of the first retrieved chunk, per scorer; stat is p25, p50, p75, mean or sd.",
     ),
     Metric(
         "citegauge_top1_score_samples",
@@ -73,6 +74,14 @@ METRICS: tuple[Metric, ...] = (
         (*_WINDOW, "outcome"),
         "Citations in the window by outcome: valid, never_retrieved, dropped (retrieved, but dropped before the context) or "
         "unresolved (out of range or malformed). The two in the middle are hallucinated.",
+    ),
+    Metric(
+        "citegauge_window_share_ratio",
+        "gauge",
+        "ratio",
+        (*_WINDOW, "share", "stat"),
+        "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results (of "
+        "traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 % interval, Wilson).",
     ),
     Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
     Metric(

@@ -27,6 +27,7 @@ from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuck
 from citegauge.errors import ConfigError
 from citegauge.sections import (
     ENCODINGS,
+    AlertSettings,
     ClickHouseSettings,
     JoinSettings,
     KafkaSettings,
@@ -41,6 +42,7 @@ from citegauge.sections import (
 
 __all__ = [
     "ENCODINGS",
+    "AlertSettings",
     "ClickHouseSettings",
     "JoinSettings",
     "KafkaSettings",
@@ -72,6 +74,7 @@ class Settings(BaseSettings):
     routes: dict[str, RouteSettings] = {}
     mappings: dict[str, MappingSettings] = {}
     publish: PublishSettings = PublishSettings()
+    alerts: AlertSettings = AlertSettings()
     web: WebSettings = WebSettings()
 
     @classmethod

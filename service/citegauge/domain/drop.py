@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from citegauge.domain.distribution import fraction_value, histogram_value
+from citegauge.domain.intervals import moments
 from citegauge.domain.recall import Group
 from citegauge.domain.window import MERGED, RollUp
 
@@ -88,8 +89,8 @@ def _compare(
     after: Mapping[int, int],
     value: Callable[[int], float],
 ) -> Drop | None:
-    n_before, mean_before, variance_before = _moments(before, value)
-    n_after, mean_after, variance_after = _moments(after, value)
+    n_before, mean_before, variance_before = moments(before, value)
+    n_after, mean_after, variance_after = moments(after, value)
     if min(n_before, n_after) < N_MIN or mean_before == 0.0:
         return None
     fall = mean_before - mean_after
@@ -107,14 +108,3 @@ def _compare(
         n=n_after,
         z=z,
     )
-
-
-def _moments(counts: Mapping[int, int], value: Callable[[int], float]) -> tuple[int, float, float]:
-    """Number, mean and unbiased variance."""
-    n = sum(counts.values())
-    if n < 2:
-        return n, 0.0, 0.0
-    points = [(value(key), count) for key, count in counts.items()]
-    mean = math.fsum(x * count for x, count in points) / n
-    variance = math.fsum((x - mean) ** 2 * count for x, count in points) / (n - 1)
-    return n, mean, variance

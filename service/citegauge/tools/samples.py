@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,8 +11,10 @@ from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.rolling import RollTier, View
+from citegauge.domain.distribution import fraction_value, histogram_value
+from citegauge.domain.intervals import mean_interval, moments, wilson
 from citegauge.domain.recall import STATE_NAMES
-from citegauge.domain.window import MERGED
+from citegauge.domain.window import MERGED, RollUp
 from citegauge.metrics import Sample
 from citegauge.pipeline import KIND_NAMES
 from citegauge.ports import WindowRow
@@ -33,6 +36,10 @@ def window_samples(view: View, series_max: int) -> Iterator[Sample]:
     for row in rolled:
         if (row.route, row.top_k_bucket) in kept:
             yield from _row_samples(row)
+            yield from _share_samples(row)
+    for item in view.roll_ups:
+        if (item.group.route, item.group.top_k_bucket) in kept:
+            yield from _spread_samples(item)
     yield Sample("citegauge_window_series_dropped", (), len(pairs) - len(kept))
     yield Sample("citegauge_as_of_timestamp_seconds", (), view.as_of_ns / 1e9)
     yield Sample("citegauge_as_of_caught_up", (), view.caught_up)
@@ -65,6 +72,47 @@ def _row_samples(row: WindowRow) -> Iterator[Sample]:
     )
     for outcome, n in outcomes:
         yield Sample("citegauge_window_citations", (*key, outcome), n)
+
+
+def _share_samples(row: WindowRow) -> Iterator[Sample]:
+    """Shares with their intervals; none where there is nothing to have a share of."""
+    if row.scorer != MERGED:
+        return
+    states = row.states
+    traces = sum(states.values())
+    unjoined = states.get("no_retrieval", 0) + states.get("no_generation", 0)
+    shares = (
+        ("hallucinated", row.hallucinated, row.citations),
+        ("nonconformant", row.nonconformant, traces - states.get("no_generation", 0) - states.get("no_output", 0)),
+        ("zero_results", states.get("empty_retrieval", 0), traces - states.get("no_retrieval", 0)),
+        ("unjoined", unjoined, traces),
+    )
+    for share, part, whole in shares:
+        interval = wilson(part, whole)
+        if interval is not None:
+            key = (row.route, row.top_k_bucket, row.window, share)
+            yield Sample("citegauge_window_share_ratio", (*key, "value"), part / whole)
+            yield Sample("citegauge_window_share_ratio", (*key, "lower"), interval.lower)
+            yield Sample("citegauge_window_share_ratio", (*key, "upper"), interval.upper)
+
+
+def _spread_samples(item: RollUp) -> Iterator[Sample]:
+    """What a comparison of two windows needs beside their means: standard deviations, and the mean's interval."""
+    key = (item.group.route, item.group.top_k_bucket, item.window.name)
+    if item.group.scorer != MERGED:
+        score = moments(item.tally.score_counts, histogram_value)
+        if score.n:
+            yield Sample("citegauge_top1_score", (*key, item.group.scorer, "mean"), score.mean)
+        if score.n > 1:
+            yield Sample("citegauge_top1_score", (*key, item.group.scorer, "sd"), math.sqrt(score.variance))
+        return
+    recall = moments(item.tally.recall_counts, fraction_value)
+    if recall.n > 1:
+        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "sd"), math.sqrt(recall.variance))
+    interval = mean_interval(recall)
+    if interval is not None:
+        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_lower"), interval.lower)
+        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_upper"), interval.upper)
 
 
 def hot_samples(hot: HotTier, publisher: Publisher) -> Iterator[Sample]:

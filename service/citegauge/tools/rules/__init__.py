@@ -1,0 +1,32 @@
+"""Prometheus rules from the settings: `rule_file` is the text of a rule file.
+
+* `model`: what a rule is, and the words of its annotations.
+* `quality`: the series that compare an hour with the day before it, and the alerts on them.
+* `pipeline`: the alerts on the worker itself.
+* `render`: rules as YAML.
+"""
+
+from __future__ import annotations
+
+from citegauge.sections import AlertSettings
+from citegauge.tools.rules.model import Alert, Group
+from citegauge.tools.rules.pipeline import pipeline_group
+from citegauge.tools.rules.quality import baseline_group, quality_group
+from citegauge.tools.rules.render import render
+
+__all__ = ["alerts", "rule_file", "rule_groups"]
+
+
+def rule_groups(settings: AlertSettings) -> tuple[Group, ...]:
+    """All rules, in the order in which the file has them."""
+    return baseline_group(), quality_group(settings), pipeline_group(settings)
+
+
+def alerts(settings: AlertSettings) -> tuple[Alert, ...]:
+    """The alerts alone."""
+    return tuple(rule for group in rule_groups(settings) for rule in group.rules if isinstance(rule, Alert))
+
+
+def rule_file(settings: AlertSettings) -> str:
+    """A Prometheus rule file."""
+    return render(rule_groups(settings), settings.runbook_base_url)

@@ -1,0 +1,63 @@
+"""What a rule is, and how its annotations name numbers. Data only: expressions stand in `quality` and `pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A series that is computed from others."""
+
+    record: str
+    expr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert. Its runbook is `<runbook>.md`."""
+
+    name: str
+    runbook: str
+    severity: Literal["page", "ticket"]
+    signal: Literal["quality", "traffic", "pipeline"]
+    """What it is about: Alertmanager holds back `quality` while the pipeline stalls."""
+    expr: str
+    hold: str
+    """`for`: how long it must be true."""
+    keep: str
+    """`keep_firing_for`: how long it may be false without ending, so that an edge does not ring twice."""
+    summary: str
+    description: str
+    stalls: bool = False
+    """While it fires, the windows cannot be trusted to be new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Rules that are evaluated together, in order."""
+
+    name: str
+    interval: str
+    rules: Sequence[Recording | Alert]
+
+
+def looked_up(series: str, labels: Sequence[str], form: str) -> str:
+    """Template text: the value of another series with the alert's own labels, e.g. the mean that fell.
+
+    `series` may have fixed matchers (`name{stat="mean"}`); label values are quoted, whatever a route is called.
+    """
+    name, _, fixed = series.partition("{")
+    matchers = [f"{label}=%q" for label in labels] + ([fixed.removesuffix("}").replace('"', '\\"')] if fixed else [])
+    given = " ".join(f"$labels.{label}" for label in labels)
+    query = f'printf "{name}{{{",".join(matchers)}}}" {given} | query'
+    return f"{{{{ with {query} }}}}{{{{ . | first | value | {form} }}}}{{{{ else }}}}?{{{{ end }}}}"
+
+
+PERCENT = "humanizePercentage"
+ONE = 'printf "%.1f"'
+THREE = 'printf "%.3f"'
+WHOLE = 'printf "%.0f"'
+DIGITS = 'printf "%.4g"'
