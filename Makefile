@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks)
 ARGS    ?=
 
-.PHONY: help setup demo test fault lint format bench docs lock vulnerabilities wheel clean
+.PHONY: help setup demo test fault fuzz lint format bench docs lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,6 +39,9 @@ test: setup  ## run all tests (those that need Apache Kafka say so when there is
 
 fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: half an hour; ARGS=--short for a few minutes
 	@$(BIN)/pytest tests/fault $(ARGS)
+
+fuzz: setup  ## look for inputs that break decode, guided by coverage: a minute; ARGS="--seconds 600" for longer
+	@PYTHONPATH=service:tests $(BIN)/python tests/fuzz/fuzz_decode.py $(ARGS)
 
 lint: setup  ## ruff, mypy --strict, import rules, the Compose file against its schema
 	@echo "lint: ruff" && $(BIN)/ruff check $(SOURCES) && $(BIN)/ruff format --check --quiet $(SOURCES)
@@ -72,4 +75,4 @@ lock:  ## resolve the pins again after a change of dependencies (needs uv)
 	$(LOCK) --group build --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean:  ## remove what make made, .venv included
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .fuzz

@@ -8,22 +8,13 @@ import math
 import time
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citegauge.conventions import ENVELOPES, DecodePolicy, SpanFault, decoder
 from citegauge.domain.citations import from_text
-from citegauge.domain.span import Span
-from citegauge.errors import DeadLetterError
-from support.golden import DECODE, cases
+from support.decode_laws import DECODERS, RECORDS, check
 
-DECODERS = {envelope.name: decoder(envelope.name, DecodePolicy()) for envelope in ENVELOPES}
-RECORDS = [(case.encoding, case.record.read_bytes()) for case in cases()]
-RECORDS += [
-    ("otlp_proto", path.read_bytes()) for path in sorted((DECODE.parent / "traces").glob("*.binpb"))
-]  # fmt: skip
 DOCUMENTS = [(encoding, json.loads(record)) for encoding, record in RECORDS if encoding != "otlp_proto"]
 
 TEXTS = [
@@ -59,40 +50,11 @@ def _written(document: object) -> bytes:
     return text.encode()
 
 
-def _check(encoding: str, record: bytes) -> None:
-    try:
-        found = DECODERS[encoding](record)
-    except DeadLetterError as error:
-        found = [SpanFault(index=0, reason=error.reason, detail=error.detail)]
-    for index, span in enumerate(found):
-        if isinstance(span, SpanFault):
-            assert span.index == index
-            assert span.reason.isidentifier()
-            continue
-        _check_span(span)
-
-
-def _check_span(span: Span) -> None:
-    assert (len(span.trace_id), len(span.span_id)) == (16, 8)
-    assert len(span.parent_id) in (0, 8)
-    assert 0 <= span.start_ns < 2**63
-    assert 0 <= span.end_ns < 2**63
-    assert len(span.route) <= 128
-    for ids in (span.ids, span.final_ids, span.cited):
-        assert all(0 < len(item) <= 700 for item in ids or ())
-    assert all(value is None or math.isfinite(value) for value in (*(span.scores or ()), span.first_score))
-    if span.scores is not None:
-        assert len(span.scores) == len(span.ids or ())
-    assert all(type(position) is int for position in span.positions or ())
-    assert 0 <= span.top_k < 2**31
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(span), type=Span) == span
-
-
 @settings(max_examples=500)
 @given(record=st.binary(max_size=200), encoding=st.sampled_from(sorted(DECODERS)))
 def test_any_bytes(record: bytes, encoding: str) -> None:
     """Noise is a dead letter or nothing."""
-    _check(encoding, record)
+    check(encoding, record)
 
 
 @settings(max_examples=1500)
@@ -105,8 +67,8 @@ def test_damaged_bytes(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(damaged) - 1)) if damaged else 0
         until = at + data.draw(st.sampled_from([0, 1, 4, len(damaged)]))
         damaged[at:until] = data.draw(st.binary(max_size=4))
-    _check(encoding, bytes(damaged))
-    _check("auto", bytes(damaged))
+    check(encoding, bytes(damaged))
+    check("auto", bytes(damaged))
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -130,7 +92,7 @@ def test_damaged_values(data: st.DataObject) -> None:
         for key in path:
             node = node[key]
         node[last] = data.draw(VALUES)
-    _check(encoding, _written(damaged))
+    check(encoding, _written(damaged))
 
 
 @pytest.mark.parametrize("odd", [None, True, -1, "", [], {}, [None], "@deep", "@huge"], ids=repr)
@@ -144,7 +106,7 @@ def test_every_value_in_turn(odd: object) -> None:
             kept, node[last] = node[last], odd
             record = _written(document)
             node[last] = kept
-            _check(encoding, record)
+            check(encoding, record)
 
 
 @settings(max_examples=1000)
@@ -162,7 +124,7 @@ def test_any_mixture_of_attributes(attributes: dict[str, Any]) -> None:
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
         "end_time_unix_nano": 1, "attributes": attributes,
     }  # fmt: skip
-    _check("jsonl", _written(event))
+    check("jsonl", _written(event))
 
 
 @settings(max_examples=1000)
@@ -212,7 +174,7 @@ def test_nested_conversations_take_linear_time() -> None:
         }  # fmt: skip
         record = json.dumps(event).encode()
         started = time.process_time()
-        _check("jsonl", record)
+        check("jsonl", record)
         return time.process_time() - started
 
     flat, nested = min(seconds(0) for _ in range(3)), min(seconds(5) for _ in range(3))
@@ -230,7 +192,7 @@ def test_many_keys_take_linear_time() -> None:
         }  # fmt: skip
         record = json.dumps(event).encode()
         started = time.process_time()
-        _check("jsonl", record)
+        check("jsonl", record)
         return time.process_time() - started
 
     small, large = min(seconds(5_000) for _ in range(3)), min(seconds(20_000) for _ in range(3))
