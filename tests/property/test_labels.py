@@ -35,7 +35,7 @@ KEYS = (
     "langfuse.observation.model.name", "retriever_version", "scorer", "traceloop.entity.version", "db.collection.name",
     *(key.removeprefix("resource:").partition("#")[0] for key in DEFAULT_ROUTE_KEYS),
 )  # fmt: skip
-KINDS = (
+KINDS: tuple[dict[str, str], ...] = (
     {"openinference.span.kind": "RETRIEVER"}, {"openinference.span.kind": "RERANKER"}, {"openinference.span.kind": "LLM"},
     {"gen_ai.operation.name": "chat"}, {"gen_ai.operation.name": "retrieval"}, {"langfuse.observation.type": "generation"},
     {"langfuse.observation.type": "retriever"}, {"ai.operationId": "ai.rerank"}, {"x": "mine"}, {},
