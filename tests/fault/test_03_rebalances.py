@@ -46,6 +46,7 @@ def test_one_worker_then_three_then_one(trial: MakeTrial) -> None:
         t.verify(first)
 
 
+@pytest.mark.full
 def test_a_rolling_restart(trial: MakeTrial) -> None:
     """Of two workers each is replaced in turn, with a clean end: nothing is re-read in error, nothing is lost."""
     with trial("3 rolling restart", partitions=4) as t:

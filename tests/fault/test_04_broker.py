@@ -27,7 +27,7 @@ def own_kafka(kafka_server: KafkaServer, tmp_path: Path) -> Iterator[KafkaServer
     server.kill()
 
 
-@pytest.mark.parametrize("cleanly", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("cleanly", [pytest.param(True, marks=pytest.mark.full), False], ids=["stopped", "killed"])
 def test_the_broker_goes_and_comes_back(trial: MakeTrial, own_kafka: KafkaServer, *, cleanly: bool) -> None:
     """The worker outlives the broker and goes on by itself; a killed broker has lost nothing that it acknowledged."""
     with trial(f"4 broker {'stopped' if cleanly else 'killed'}, started", kafka=own_kafka.bootstrap_servers) as t:
@@ -43,6 +43,7 @@ def test_the_broker_goes_and_comes_back(trial: MakeTrial, own_kafka: KafkaServer
         t.verify(worker)
 
 
+@pytest.mark.full
 def test_a_broker_that_hangs(trial: MakeTrial, own_kafka: KafkaServer) -> None:
     """The broker answers nothing for longer than a session, twice."""
     with trial("4 broker hangs", kafka=own_kafka.bootstrap_servers) as t:
@@ -58,6 +59,7 @@ def test_a_broker_that_hangs(trial: MakeTrial, own_kafka: KafkaServer) -> None:
         t.verify(worker)
 
 
+@pytest.mark.full
 def test_a_slow_broker(trial: MakeTrial, own_kafka: KafkaServer) -> None:
     """A broker that stutters (frozen nine tenths of the time) slows the worker down and does nothing else."""
     with trial("4 broker slow", kafka=own_kafka.bootstrap_servers) as t:

@@ -45,6 +45,7 @@ def test_clickhouse_refuses_while_metrics_go_on(trial: MakeTrial, own_front: Cli
         t.verify(worker)
 
 
+@pytest.mark.full
 def test_clickhouse_hangs(trial: MakeTrial, own_front: ClickHouseFront) -> None:
     """Connections stay open and nothing answers; what had been sent may or may not have been applied."""
     with trial("5 ClickHouse hangs", clickhouse=own_front.url) as t:

@@ -43,7 +43,7 @@ def rebuilt(t: Trial, offset: str) -> WorkerProcess:
     return t.worker("--rebuild-from", offset)
 
 
-@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+@pytest.mark.parametrize("running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "stopped"])
 def test_the_source_topic_is_made_anew(trial: MakeTrial, *, running: bool) -> None:
     """Offsets begin again: the worker stops with one line that says what to do, and doing it counts the new log once."""
     with trial(f"7 topic made anew, worker {'running' if running else 'stopped'}") as t:
@@ -77,6 +77,7 @@ def test_the_source_topic_is_made_anew(trial: MakeTrial, *, running: bool) -> No
         t.measures.verdict = "stopped with a line, rebuilt"
 
 
+@pytest.mark.full
 def test_the_log_no_longer_holds_the_committed_offset(trial: MakeTrial) -> None:
     """Retention overtook the worker: it stops with one line instead of skipping; rebuilt, what is left counts once."""
     with trial("7 commit older than the log start") as t:
@@ -103,6 +104,7 @@ def test_the_log_no_longer_holds_the_committed_offset(trial: MakeTrial) -> None:
         t.measures.verdict = "stopped with a line, rebuilt"
 
 
+@pytest.mark.full
 def test_partitions_are_added(trial: MakeTrial) -> None:
     """A running worker finds new partitions by itself and reads them from their beginning."""
     with trial("7 partitions added", partitions=2) as t:

@@ -63,6 +63,7 @@ def test_a_tenth_of_the_traffic_is_poison(trial: MakeTrial) -> None:
         assert_dead_letters(t, batch)
 
 
+@pytest.mark.full
 def test_the_dead_letter_topic_is_gone(trial: MakeTrial) -> None:
     """Without it the commit waits and /metrics goes on; when it is back, all goes on and no dead letter is lost."""
     with trial("8 dead-letter topic gone") as t:

@@ -51,7 +51,7 @@ def is_astray(record: ConsumerRecord) -> bool:
     return bool(record.key.startswith(b"astray"))
 
 
-@pytest.mark.parametrize("where", ["ahead", "1970"])
+@pytest.mark.parametrize("where", ["ahead", pytest.param("1970", marks=pytest.mark.full)])
 def test_a_producer_with_a_wrong_clock(trial: MakeTrial, where: str) -> None:
     """In a LogAppendTime topic spans of a wrong time are counted `bad_time`, close nothing, and change no other trace."""
     with trial(f"9 producer {'1 h ahead' if where == 'ahead' else 'in 1970'}") as t:
@@ -77,6 +77,7 @@ def test_a_producer_with_a_wrong_clock(trial: MakeTrial, where: str) -> None:
         assert len(everything.late.keys() - alone.late.keys()) == (0 if where == "ahead" else len(stray))
 
 
+@pytest.mark.full
 def test_a_producer_ahead_in_a_create_time_topic(trial: MakeTrial) -> None:
     """The documented limit: timestamps that a producer sets close minutes early. It is said and counted."""
     topic = unique("spans")

@@ -45,6 +45,7 @@ def test_traces_that_never_complete_at_full_rate(trial: MakeTrial) -> None:
         t.measures.verdict = f"{t.forced:.0f} minutes closed early"
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_routes(trial: MakeTrial) -> None:
     """Past `join.groups_max` unlisted routes become `other`, from one offset on, the same for the audit."""
     with trial("10 distinct routes") as t:
@@ -72,6 +73,7 @@ def test_a_hundred_thousand_routes(trial: MakeTrial) -> None:
         t.measures.verdict = f"{len(routes_stored)} of {routes} routes, the rest `other`"
 
 
+@pytest.mark.full
 def test_a_record_of_5_mb_and_a_trace_of_10_000_spans(trial: MakeTrial) -> None:
     """The record is set aside, the trace is `truncated`, and their neighbours count as always."""
     topic = unique("spans")
