@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import stamina
@@ -45,8 +45,11 @@ from citegauge.ports import (
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
+YIELD_EVERY_ROWS = 50
+"""Rows computed between two turns of the event loop: a few milliseconds. The hot tier's heartbeats share it."""
 STALE_INTERVALS = 3
 _decode = msgspec.json.Decoder(PaneMessage).decode
 
@@ -224,8 +227,9 @@ class RollTier:
                 owned.store.advance(end_s)
                 groups.extend(owned.store.group_windows())
                 await asyncio.sleep(0)
-        roll_ups = tuple(roll_up(groups))
-        rows = tuple(window_row(item, as_of_ns) for item in (*roll_ups, *groups))
+        # Each has its own counts by now, so what is read meanwhile does not show in some of them only.
+        roll_ups = tuple([item async for item in _in_turns(roll_up(groups))])
+        rows = tuple([window_row(item, as_of_ns) async for item in _in_turns((*roll_ups, *groups))])
         self.view = View(
             as_of_ns=as_of_ns,
             caught_up=self._as_of.caught_up(wall_ns),
@@ -247,6 +251,14 @@ class RollTier:
     def unacked(self) -> int:
         """Messages that are held back."""
         return sum(held.last - held.first + 1 for owned in self._owned.values() for held in owned.held)
+
+
+async def _in_turns(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """The same, letting others run now and then."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % YIELD_EVERY_ROWS == 0:
+            await asyncio.sleep(0)
 
 
 def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
