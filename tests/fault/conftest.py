@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+TEST_S_MAX = 600
+
+
 class MakeTrial(Protocol):
     """Makes a trial on a site of its own, by default on a new source topic of 3 partitions."""
 
@@ -43,7 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the full run has."""
+    """Leave out what only the full run has. Recovery may take its time, and a time-out ends the whole run."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(TEST_S_MAX))
     if config.getoption("--short"):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)

@@ -11,6 +11,7 @@ import pytest
 from citegauge.domain.policy import SECOND_NS
 from support.faults import PAST_NS, event
 from support.kafka import create_topic, unique
+from support.worker import produce
 from support.worker_tables import stored
 
 if TYPE_CHECKING:
@@ -88,8 +89,10 @@ def test_a_record_of_5_mb_and_a_trace_of_10_000_spans(trial: MakeTrial) -> None:
         worker = t.worker()
         with t.feed(batch[:middle], for_s=5):
             pass
-        with t.feed([(b"k", value) for value in (huge, *long, huge)], for_s=10):
+        produce(t.site.kafka, topic, [(b"k", huge)])
+        with t.feed([(b"k", value) for value in long], for_s=10):
             pass
+        produce(t.site.kafka, topic, [(b"k", huge)])
         with t.feed(batch[middle:], for_s=5):
             pass
         t.healed()
