@@ -101,7 +101,7 @@ def _reading(settings: AlertSettings) -> tuple[Alert, ...]:
     return (
         Alert(
             name="CitegaugeLagSeconds",
-            runbook="lag",
+            runbook="lag-seconds",
             severity="page",
             signal="pipeline",
             expr=(
@@ -117,7 +117,7 @@ def _reading(settings: AlertSettings) -> tuple[Alert, ...]:
         ),
         Alert(
             name="CitegaugeLagRecords",
-            runbook="lag",
+            runbook="lag-records",
             severity="ticket",
             signal="pipeline",
             expr=f"max by (job, topic, partition) (citegauge_position_lag_records) > {settings.lag_records}",
