@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from citegauge.domain.policy import SECOND_NS
-from support.faults import PAST_NS, event
+from support.fault_inputs import event
+from support.faults import PAST_NS
 from support.kafka import create_topic, unique
 from support.worker import produce
 from support.worker_tables import stored

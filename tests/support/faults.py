@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -29,9 +29,7 @@ from citegauge.tools.simulate_spec import RouteSpec
 from support.clickhouse import child_environment
 from support.worker import Feed, Pairs, Site, WorkerProcess, pairs, traffic
 from support.worker_tables import (
-    FAR_NS,
     KEYS,
-    Tables,
     commits,
     expected,
     newest_panes,
@@ -103,72 +101,6 @@ def table_lines() -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-# ------------------------------------------------------------------------------------------------------ traffic
-
-
-def event(
-    trace: int, kind: str, end_ns: int, *, route: str = "support", span_id: int | None = None, text: str = "question"
-) -> bytes:
-    """A native event of trace number `trace`."""
-    attributes: dict[str, Any] = {"route": route, "input.value": text}
-    if kind == "retrieval":
-        attributes |= {
-            "retrieval.retrieved_ids": ["c9", "c1", "c3"],
-            "retrieval.scores": [0.88, 0.71, 0.64],
-            "retrieval.top_k": 3,
-            "retrieval.scorer": "reranker:bge-v2",
-        }
-    else:
-        attributes |= {"generation.model": "m1", "generation.cited_ids": ["c9"], "generation.num_citations": 1}
-    span_id = trace * 2 + 2 + (kind == "generation") if span_id is None else span_id
-    return json.dumps(
-        {
-            "trace_id": f"{trace + 1:032x}",
-            "span_id": f"{span_id:016x}",
-            "kind": kind,
-            "start_time_unix_nano": end_ns,
-            "end_time_unix_nano": end_ns,
-            "attributes": attributes,
-        }
-    ).encode()
-
-
-_CLOCK = """\
-import os, time
-_now_ns = time.time_ns
-def time_ns():
-    try:
-        with open(os.environ["FAULT_CLOCK"]) as file:
-            return _now_ns() + int(file.read() or 0)
-    except OSError:
-        return _now_ns()
-time.time_ns = time_ns
-time.time = lambda: time_ns() / 1e9
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClockSite(Site):
-    """A site whose workers' wall clock can be set, by a `sitecustomize` that stands on their path."""
-
-    folder: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Its settings, and where the clock is."""
-        paths = f"{self.folder / 'clock'}{os.pathsep}{child_environment()['PYTHONPATH']}"
-        return super().environment | {"PYTHONPATH": paths, "FAULT_CLOCK": str(self.folder / "clock" / "step_ns")}
-
-    def step_ns(self, step_ns: int) -> None:
-        """From now on the workers' clock differs from the machine's by so much."""
-        folder = self.folder / "clock"
-        folder.mkdir(exist_ok=True)
-        (folder / "sitecustomize.py").write_text(_CLOCK)
-        fresh = folder / "fresh"
-        fresh.write_text(str(step_ns))
-        fresh.rename(folder / "step_ns")
 
 
 # ------------------------------------------------------------------------------------------------- asking Kafka
@@ -328,21 +260,19 @@ class Trial:
         worker.until(lambda: published(self.site, ends), "the worker recovers", timeout_s)
         self.measures.recovery_s = time.monotonic() - since
 
-    def verify(
-        self, worker: WorkerProcess, *, idle_wall_ns: int = FAR_NS, from_s: int = 0, rss_mb_max: int = RSS_MB_MAX
-    ) -> None:
+    def verify(self, worker: WorkerProcess, *, idle_now: bool = False, rss_mb_max: int = RSS_MB_MAX) -> None:
         """Everything that must hold after a fault, while the worker that is left is still running.
 
         Offsets at the end of the log; tables and panes topic as one offline pass makes them; the audit content; as many
         forced closings as `self.forced` and the counters say; memory in its bound. Ends the worker, which must be clean.
-        `idle_wall_ns`: what the worker's clock can show at most; `from_s`: tables need not hold older minutes.
+        `idle_now`: some minutes are not over yet on the wall clock; else all of them are.
         """
         site = self.site
         ends = log_ends(site.kafka, site.topic)
         worker.until(lambda: published(site, ends), "everything is published", SETTLE_S_MAX)
         log = read_topic(site.kafka, site.topic)
         self.measures.records = len(log)
-        self._assert_tables(worker, since(from_s, expected(site, log, idle_wall_ns=idle_wall_ns)), from_s)
+        self._assert_tables(worker, log, idle_now=idle_now)
         for partition, commit in commits(site).items():
             assert commit.offset <= commit.position == ends[partition], "a commit stands where the log ends"
         self.audit(site)
@@ -356,13 +286,17 @@ class Trial:
         assert self.measures.rss_mb < rss_mb_max, "memory stays in its bound"
         self.measures.verdict = "recovered"
 
-    def _assert_tables(self, worker: WorkerProcess, truth: Tables, from_s: int) -> None:
-        """Tables and the newest rows of the panes topic come to equal the truth."""
+    def _assert_tables(self, worker: WorkerProcess, log: list[ConsumerRecord], *, idle_now: bool) -> None:
+        """Tables and the newest rows of the panes topic come to equal one offline pass over the log."""
         found: list[str] = []
+        truth = expected(self.site, log)
 
         def settled() -> bool:
-            stands = since(from_s, stored(self.database, self.site.database))
-            found[:] = stands.differences(truth)
+            nonlocal truth
+            if idle_now:
+                truth = expected(self.site, log, idle_wall_ns=time.time_ns())
+            found[:] = stored(self.database, self.site.database).differences(truth)
+            found.extend([] if newest_panes(self.site) == truth.panes else ["the panes topic"])
             return not found
 
         try:
@@ -370,7 +304,6 @@ class Trial:
         except AssertionError as exc:
             self.measures.differing = len(found)
             raise AssertionError(f"{len(found)} differences (stored, expected):\n" + "\n".join(found[:5])) from exc
-        assert since(from_s, Tables(panes=newest_panes(self.site))).panes == truth.panes
 
     def audit(self, site: Site | None = None, *arguments: str) -> dict[str, Any]:
         """The report of `citegauge audit --json`, which must find nothing that differs, and as many forced closings as
@@ -412,12 +345,6 @@ def audited(site: Site, *arguments: str) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(done.stdout)
     assert (done.returncode == 0) == (report["equal"] and report["judged_panes"] > 0)
     return report
-
-
-def since(from_s: int, tables: Tables) -> Tables:
-    """The rows of minutes from then on: of older ones a table's TTL may have let go."""
-    kept = {table: {key: row for key, row in getattr(tables, table).items() if row["pane"] >= from_s} for table in KEYS}
-    return Tables(**kept)
 
 
 def until_reading(worker: WorkerProcess, partitions: int = 3) -> None:
