@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -197,3 +198,49 @@ def test_many_keys_take_linear_time() -> None:
 
     small, large = min(seconds(5_000) for _ in range(3)), min(seconds(20_000) for _ in range(3))
     assert large < max(9 * small, 0.1)
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def _langwatch(n: int) -> object:
+    spans = [{"span_id": f"s{at}", "type": "rag", "timestamps": {"started_at": 1}} for at in range(n)]
+    return {"trace_id": "t", "metadata": {f"k{at}": at for at in range(n)}, "spans": spans}
+
+
+def _jaeger(n: int) -> object:
+    tags = [{"key": f"k{at}", "value": at} for at in range(n)]
+    spans = [{"traceID": TRACE, "spanID": f"{at + 1:016x}", "operationName": "o", "processID": "p"} for at in range(n)]
+    return {"data": [{"traceID": TRACE, "spans": spans, "processes": {"p": {"serviceName": "s", "tags": tags}}}]}
+
+
+def _logs(n: int) -> object:
+    shared = [{"key": f"k{at}", "value": {"intValue": at}} for at in range(n)]
+    log = {"timeUnixNano": "1", "eventName": "gen_ai.choice", "traceId": TRACE, "spanId": "00f067aa0ba902b7"}
+    return {"resourceLogs": [{"resource": {"attributes": shared}, "scopeLogs": [{"logRecords": [log] * n}]}]}
+
+
+def _spans(n: int) -> object:
+    shared = [{"key": f"k{at}", "value": {"intValue": at}} for at in range(n)]
+    span = {"traceId": TRACE, "spanId": "00f067aa0ba902b7", "endTimeUnixNano": "1"}
+    return {"resourceSpans": [{"resource": {"attributes": shared}, "scopeSpans": [{"spans": [span] * n}]}]}
+
+
+def _long_names(n: int) -> object:
+    inner: dict[str, object] = {f"k{at}": at for at in range(n)}
+    context = {"trace_id": TRACE, "span_id": "00f067aa0ba902b7"}
+    return {"context": context, "attributes": {"llm": {"x" * (20 * n): inner}}}
+
+
+@pytest.mark.parametrize("made", [_langwatch, _jaeger, _logs, _spans, _long_names])
+def test_what_spans_share_is_not_copied_for_each(made: Callable[[int], object]) -> None:
+    """A record of which half is shared and half is spans takes linear time, not the product of the halves."""
+
+    def seconds(n: int) -> float:
+        record = json.dumps(made(n)).encode()
+        started = time.process_time()
+        check("auto", record)
+        return time.process_time() - started
+
+    small, large = min(seconds(1_000) for _ in range(3)), min(seconds(4_000) for _ in range(3))
+    assert large < max(9 * small, 0.05)

@@ -106,6 +106,10 @@ FILES = "files"
 """Marks, in the retriever's version, that ids name files: such a recall is another number, so it is another series."""
 
 
+VERSION_LENGTH_MAX = 190
+"""Characters of a version that is marked so."""
+
+
 def inside_of(raw: RawSpan) -> RawSpan:
     """The span of a retrieval inside `raw`: the same times, an id made from its id, which a repeated record repeats."""
     return RawSpan(
@@ -125,7 +129,7 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
         flags |= TRUNCATED
     version = facts.retriever_version
     if flags & FILE_LEVEL_IDS:
-        version = f"{version}/{FILES}" if version else FILES
+        version = f"{version[:VERSION_LENGTH_MAX]}/{FILES}" if version else FILES
     return Span(
         span_id=raw.span_id,
         parent_id=raw.parent_id,

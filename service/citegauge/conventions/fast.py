@@ -60,7 +60,10 @@ def fast_native(routes: RouteReader) -> Callable[[bytes], Span | None]:
             or len(span_id) != 8
             or trace_id == _NO_TRACE
             or span_id == _NO_SPAN
-            or (event.parent_span_id and (len(parent_id) != 8 or len(event.parent_span_id) != 16 or parent_id == _NO_SPAN))
+            or (
+                event.parent_span_id
+                and (len(parent_id) != 8 or len(event.parent_span_id) != 16 or parent_id == _NO_SPAN)
+            )
             or event.parent_id is not None
             or event.resource is not None
         ):

@@ -130,23 +130,26 @@ def document_spans(found: Any) -> Iterator[RawSpan | SpanFault]:
     for trace in traces:
         spans = trace.get("spans")
         processes = trace.get("processes")
+        # Once for each: a process has tags of its own, and many spans.
+        resources = {key: _resource(value) for key, value in processes.items()} if isinstance(processes, dict) else {}
         for span in spans if isinstance(spans, list) else [trace]:
             try:
-                yield _json_span(span, processes if isinstance(processes, dict) else {})
+                yield _json_span(span, resources)
             except FaultError as fault:
                 yield SpanFault(index=index, reason=fault.reason, detail=fault.detail)
             index += 1
 
 
-def _json_span(span: Any, processes: Mapping[str, Any]) -> RawSpan:
+def _json_span(span: Any, resources: Mapping[str, Mapping[str, Any]]) -> RawSpan:
     if not isinstance(span, dict):
         raise FaultError("not_a_span", span)
     trace_id = identity.trace_id(span.get("traceID", span.get("traceId")))
     start_ns = _json_time(span.get("startTime"))
     process = span.get("process")
-    if not isinstance(process, dict):
-        process = processes.get(text(span.get("processID", span.get("processId"))))
-    process = process if isinstance(process, dict) else {}
+    if isinstance(process, dict):
+        resource = _resource(process)
+    else:
+        resource = resources.get(text(span.get("processID", span.get("processId"))), {})
     references, logs, name = span.get("references"), span.get("logs"), span.get("operationName")
     return RawSpan(
         trace_id=trace_id,
@@ -165,10 +168,16 @@ def _json_span(span: Any, processes: Mapping[str, Any]) -> RawSpan:
         start_ns=start_ns,
         end_ns=identity.time_ns(start_ns + _json_length(span.get("duration"))),
         attributes=_tags(span.get("tags")),
-        resource={"service.name": process.get("serviceName"), **_tags(process.get("tags"))},
+        resource=resource,
         events=[_event(_tags(log.get("fields"))) for log in logs if isinstance(log, dict)]
         if isinstance(logs, list)
         else None,
+    )
+
+
+def _resource(process: Any) -> Mapping[str, Any]:
+    return (
+        {"service.name": process.get("serviceName"), **_tags(process.get("tags"))} if isinstance(process, dict) else {}
     )
 
 

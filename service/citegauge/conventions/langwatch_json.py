@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ def is_trace(found: Object) -> bool:
 def trace(found: Object) -> Iterator[RawSpan | SpanFault]:
     """Spans of such a trace. The route keys of its metadata stand on every span."""
     metadata = found.get("metadata")
-    shared = metadata if isinstance(metadata, dict) else {}
+    shared: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
     for index, span in enumerate(found["spans"]):
         try:
             yield _span(span, found.get("trace_id"), shared)
@@ -34,14 +35,13 @@ def trace(found: Object) -> Iterator[RawSpan | SpanFault]:
             yield SpanFault(index=index, reason=fault.reason, detail=fault.detail)
 
 
-def _span(span: Any, trace_id: object, shared: Object) -> RawSpan:
+def _span(span: Any, trace_id: object, shared: dict[str, Any]) -> RawSpan:
     if not isinstance(span, dict):
         raise FaultError("not_a_span", span)
     times = span.get("timestamps")
     times = times if isinstance(times, dict) else {}
     params, name = span.get("params"), span.get("name")
     attributes: dict[str, Any] = {
-        **shared,
         **(params if isinstance(params, dict) else {}),
         TYPE_KEY: span.get("type"),
         "langwatch.rag.contexts": span.get("contexts"),
@@ -55,5 +55,5 @@ def _span(span: Any, trace_id: object, shared: Object) -> RawSpan:
         name=name if isinstance(name, str) else "",
         start_ns=identity.scaled_time_ns(times.get("started_at"), _MS_NS),
         end_ns=identity.scaled_time_ns(times.get("finished_at"), _MS_NS),
-        attributes=attributes,
+        attributes=ChainMap(attributes, shared),  # a copy of the metadata for each span would be quadratic
     )

@@ -68,23 +68,23 @@ def is_document(found: object) -> bool:
 
 
 def _json_logs(found: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Log records and the resources that they come from."""
+    """Log records and the attributes of the resources that they come from."""
     for resource_logs in dicts(either(found, "resourceLogs", "resource_logs")):
+        resource = resource_logs.get("resource")
+        shared = json_attributes(resource.get("attributes")) if isinstance(resource, dict) else {}
         for scope_logs in dicts(either(resource_logs, "scopeLogs", "scope_logs")):
             for log in dicts(either(scope_logs, "logRecords", "log_records")):
-                yield log, resource_logs
+                yield log, shared
 
 
 def document_spans(found: Any) -> Iterator[RawSpan | SpanFault]:
     """The answers of parsed OTLP JSON logs."""
     index = 0
-    for log, resource_logs in _json_logs(found):
+    for log, shared in _json_logs(found):
         attributes = json_attributes(log.get("attributes"))
         name = either(log, "eventName", "event_name") or attributes.get(_NAME_KEY)
         if not isinstance(name, str) or name not in _ANSWERS:
             continue
-        resource = resource_logs.get("resource")
-        shared = json_attributes(resource.get("attributes")) if isinstance(resource, dict) else {}
         try:
             ids = (either(log, "traceId", "trace_id"), either(log, "spanId", "span_id"))
             times = (

@@ -14,6 +14,8 @@ from citegauge.conventions.base import RawEvent, RawSpan
 Object = Mapping[str, Any]
 DEPTH_MAX = 12
 """Attributes nested deeper than this stay as they are."""
+NAME_LENGTH_MAX = 200
+"""Below a longer name nothing is flattened: it would be repeated for every value in it."""
 _ROOTS = ("openinference", "retrieval", "reranker", "llm", "input", "output", "embedding", "tag", "session", "user")
 _WHOLE = ("metadata", "prompt_template", "invocation_parameters", "parameters", "value")
 """Objects that are values, not names."""
@@ -64,10 +66,11 @@ def flattened(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(prefix: str, value: Any, found: dict[str, Any], depth: int) -> None:
-    if depth <= DEPTH_MAX and isinstance(value, dict) and value and prefix.rpartition(".")[2] not in _WHOLE:
+    can = depth <= DEPTH_MAX and len(prefix) <= NAME_LENGTH_MAX and bool(value)
+    if can and isinstance(value, dict) and prefix.rpartition(".")[2] not in _WHOLE:
         for key, inner in value.items():
             _flatten(f"{prefix}.{key}", inner, found, depth + 1)
-    elif depth <= DEPTH_MAX and isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+    elif can and isinstance(value, list) and all(isinstance(item, dict) for item in value):
         for index, inner in enumerate(value):
             _flatten(f"{prefix}.{index}", inner, found, depth + 1)
     else:
