@@ -10,12 +10,15 @@ from citegauge.conventions import ENVELOPES, DecodePolicy, SpanFault, decoder
 from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError
 from support.golden import DECODE, cases
+from support.protobuf_forms import logs_proto, zipkin_proto
 
 DECODERS = {envelope.name: decoder(envelope.name, DecodePolicy()) for envelope in ENVELOPES}
 RECORDS = [(case.encoding, case.record.read_bytes()) for case in cases()]
+RECORDS += [("otlp_proto", path.read_bytes()) for path in sorted((DECODE.parent / "traces").glob("*.binpb"))]
 RECORDS += [
-    ("otlp_proto", path.read_bytes()) for path in sorted((DECODE.parent / "traces").glob("*.binpb"))
-]  # fmt: skip
+    ("otlp_proto", logs_proto((DECODE / "otel_genai" / "answers_in_log_records.otlp_json.json").read_bytes())),
+    ("zipkin_proto", zipkin_proto((DECODE / "envelopes" / "zipkin.zipkin_json.json").read_bytes())),
+]
 
 
 def check(encoding: str, record: bytes) -> None:

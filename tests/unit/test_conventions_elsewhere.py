@@ -6,9 +6,6 @@ import itertools
 import json
 from collections.abc import Mapping
 
-from google.protobuf.json_format import ParseDict
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-
 from citegauge.conventions import DecodePolicy, SpanFault, decoder
 from citegauge.domain.policy import ScorePolicy
 from citegauge.domain.recall import State
@@ -16,20 +13,10 @@ from citegauge.domain.score import score
 from citegauge.domain.span import Kind, Span
 from citegauge.errors import DeadLetterError
 from support.golden import DECODE
+from support.protobuf_forms import logs_proto
 
 LOGS = (DECODE / "otel_genai" / "answers_in_log_records.otlp_json.json").read_bytes()
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-
-def as_proto(record: bytes) -> bytes:
-    """OTLP JSON of logs as protobuf, whose own JSON form would have ids in base64."""
-    found = json.loads(record)
-    logs = found["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    ids = [(log.pop("traceId", ""), log.pop("spanId", "")) for log in logs]
-    request = ParseDict(found, ExportLogsServiceRequest())
-    for log, (trace_id, span_id) in zip(request.resource_logs[0].scope_logs[0].log_records, ids, strict=True):
-        log.trace_id, log.span_id = bytes.fromhex(trace_id), bytes.fromhex(span_id)
-    return bytes(request.SerializeToString())
 
 
 def decoded(record: bytes, encoding: str = "auto") -> list[Span]:
@@ -64,7 +51,7 @@ def test_logs_in_protobuf_and_json_give_equal_spans() -> None:
     expected = decoder("otlp_json", DecodePolicy())(LOGS)
     assert [type(span) for span in expected] == [Span, Span, Span, SpanFault]
     for encoding in ("otlp_proto", "auto"):
-        assert decoder(encoding, DecodePolicy())(as_proto(LOGS)) == expected
+        assert decoder(encoding, DecodePolicy())(logs_proto(LOGS)) == expected
     assert decoder("auto", DecodePolicy())(LOGS) == expected
 
 
@@ -74,7 +61,7 @@ def test_ordinary_logs_are_nothing() -> None:
     logs = found["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     found["resourceLogs"][0]["scopeLogs"][0]["logRecords"] = [log for log in logs if log.get("severityText") == "INFO"]
     record = json.dumps(found).encode()
-    for sent in (record, as_proto(record)):
+    for sent in (record, logs_proto(record)):
         try:
             assert decoder("auto", DecodePolicy())(sent) == []
         except DeadLetterError as error:  # pragma: no cover
@@ -106,7 +93,7 @@ def test_an_answer_in_both_signals_counts_once() -> None:
 def test_a_repeated_log_record_repeats_the_span() -> None:
     """At-least-once delivery adds nothing."""
     assert decoded(LOGS) == decoded(LOGS)
-    assert decoded(as_proto(LOGS), "otlp_proto") == decoded(LOGS)
+    assert decoded(logs_proto(LOGS), "otlp_proto") == decoded(LOGS)
 
 
 def test_a_hosted_file_search_is_measured_at_file_level_under_its_own_name() -> None:

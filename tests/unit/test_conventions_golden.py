@@ -13,9 +13,9 @@ from citegauge.conventions import CONVENTIONS, ENVELOPES, DecodePolicy, conventi
 from citegauge.conventions.base import RawSpan
 from citegauge.conventions.flat import FORMS
 from citegauge.conventions.jaeger import SpanMessage
-from citegauge.conventions.zipkin_proto import ListMessage
 from citegauge.domain.span import Span
 from support.golden import DECODE, Case, cases, outcome
+from support.protobuf_forms import zipkin_proto
 
 CASES = cases()
 # Cases in which the other spans of a trace, or the point itself, need a second convention.
@@ -98,23 +98,10 @@ def test_jaeger_protobuf_and_json_give_equal_spans() -> None:
 def test_zipkin_protobuf_and_json_give_equal_spans() -> None:
     """The two forms of a Zipkin list agree, and the protobuf one is recognised among OTLP and Jaeger."""
     record = (DECODE / "envelopes" / "zipkin.zipkin_json.json").read_bytes()
-    message = ListMessage()
-    for item in json.loads(record):
-        message.spans.add(
-            trace_id=bytes.fromhex(item["traceId"]),
-            parent_id=bytes.fromhex(item.get("parentId", "")),
-            id=bytes.fromhex(item["id"]),
-            name=item.get("name", ""),
-            timestamp=item["timestamp"],
-            duration=item.get("duration", 0),
-            local_endpoint={"service_name": item.get("localEndpoint", {}).get("serviceName", "")},
-            annotations=item.get("annotations", []),
-            tags=[{"key": key, "value": value} for key, value in item.get("tags", {}).items()],
-        )
     expected = decoder("zipkin_json", DecodePolicy())(record)
     assert expected
-    assert decoder("zipkin_proto", DecodePolicy())(message.SerializeToString()) == expected
-    assert decoder("auto", DecodePolicy())(message.SerializeToString()) == expected
+    assert decoder("zipkin_proto", DecodePolicy())(zipkin_proto(record)) == expected
+    assert decoder("auto", DecodePolicy())(zipkin_proto(record)) == expected
 
 
 def test_protobuf_batches_are_not_taken_for_zipkin() -> None:
