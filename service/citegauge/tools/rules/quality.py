@@ -110,22 +110,24 @@ def _route() -> Iterator[Recording]:
 
 
 def _shares(by: str) -> Iterator[Recording]:
-    """Of each share: its whole in the hour and in the day before, and its value in the day before."""
+    """Of each share: its value and what it is a share of, in the hour, and for those that may rise in the day before."""
     share = "citegauge_window_share_ratio"
+    rising = {rise.share for rise in RISES}
     for name, whole in SHARE_OF.items():
         short = f"slice:citegauge_{name}"
-        for window in ("1h", "24h"):
-            # Inside by instance, outside the larger one: two workers that show one series are not added up.
-            total = f"sum by ({by}, instance) ({whole.format(window=window)})"
-            yield Recording(record=f"{short}_of:{window}", expr=f"max by ({by}) ({total})")
         for stat, window in (("value", "1h"), ("lower", "1h"), ("value", "24h")):
             yield Recording(
                 record=f"{short}_{stat}:{window}",
                 expr=f'max by ({by}) ({share}{{window="{window}",share="{name}",stat="{stat}"}})',
             )
-        yield Recording(record=f"{short}_of:before", expr=f"({short}_of:24h - {short}_of:1h) > 0")
-        difference = f"({short}_value:24h * {short}_of:24h - {short}_value:1h * {short}_of:1h)"
-        yield Recording(record=f"{short}_value:before", expr=f"clamp_min({difference} / {short}_of:before, 0)")
+        for window in ("1h", "24h") if name in rising else ("1h",):
+            # Inside by instance, outside the larger one: two workers that show one series are not added up.
+            total = f"sum by ({by}, instance) ({whole.format(window=window)})"
+            yield Recording(record=f"{short}_of:{window}", expr=f"max by ({by}) ({total})")
+        if name in rising:
+            yield Recording(record=f"{short}_of:before", expr=f"({short}_of:24h - {short}_of:1h) > 0")
+            difference = f"({short}_value:24h * {short}_of:24h - {short}_value:1h * {short}_of:1h)"
+            yield Recording(record=f"{short}_value:before", expr=f"clamp_min({difference} / {short}_of:before, 0)")
 
 
 def quality_group(settings: AlertSettings) -> Group:

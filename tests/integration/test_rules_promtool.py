@@ -1,0 +1,272 @@
+"""The rules on stories of a whole deployment, judged by promtool: what fires, and above all what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from citegauge.sections import AlertSettings
+from citegauge.tools.rules import alerts, rule_file
+from support.promtool import (
+    BREAK,
+    GONE,
+    MINUTES,
+    NORMAL,
+    PROMTOOL,
+    SLICES,
+    Sample,
+    annotations,
+    changed,
+    expect_firing,
+    gone,
+    key,
+    pipeline,
+    promtool_test,
+    rising,
+    steady,
+    story,
+    then,
+    windows,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool comes with Debian's package prometheus")
+
+RULES = rule_file(AlertSettings())
+LAST = MINUTES - 5
+PARTITION = {"topic": "spans", "partition": "0"}
+NOTHING = Sample(n=0, mean=0.0, sd=0.0)
+HARD = Sample(n=2_000, mean=0.2, sd=0.2)
+FALLEN = Sample(n=200, mean=0.42, sd=0.3)
+CLOCK, WATERMARK = key("citegauge_as_of_timestamp_seconds"), key("citegauge_watermark_timestamp_seconds", **PARTITION)
+STOOD = rising(60, until=BREAK)
+LAG = key("citegauge_position_lag_records", **PARTITION)
+EMPTY = {
+    at: replace(hour, recall=NOTHING, score=NOTHING, day=hour.day + hour.recall, score_day=hour.score_day + hour.score)
+    for at, hour in SLICES.items()
+}
+
+FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
+    "one route falls in both buckets": (
+        story(changed("support", recall=FALLEN)),
+        {"CitegaugeRouteRecallDrop": 1, "CitegaugeRecallDrop": 2},
+    ),
+    "one bucket of a route falls by a little more than a tenth": (
+        story(changed("support", "1-5", recall=Sample(n=800, mean=0.53, sd=0.3))),
+        {"CitegaugeRecallDrop": 1},
+    ),
+    "a route falls to nothing at all": (
+        story(changed("support", recall=Sample(n=200, mean=0.0, sd=0.0))),
+        {"CitegaugeRouteRecallDrop": 1, "CitegaugeRecallDrop": 2},
+    ),
+    "scores fall": (
+        story(changed("support", "1-5", score=Sample(n=200, mean=0.72, sd=0.1))),
+        {"CitegaugeTop1ScoreDrop": 1},
+    ),
+    "scores below zero (distances) fall": (
+        story(
+            changed(
+                "support",
+                "1-5",
+                score=Sample(n=200, mean=-0.4, sd=0.1),
+                score_day=Sample(n=4_000, mean=-0.3, sd=0.1),
+            )
+        ),
+        {"CitegaugeTop1ScoreDrop": 1},
+    ),
+    "citations are invented": (
+        story(changed("support", "1-5", hallucinated=0.2)),
+        {"CitegaugeHallucinatedCitations": 1},
+    ),
+    "answers lose their form": (story(changed("sales", "1-5", nonconformant=40)), {"CitegaugeNonconformantAnswers": 1}),
+    "the index is empty": (story(changed("sales", "1-5", empty=60)), {"CitegaugeZeroResults": 1}),
+    "halves are missing": (story(changed("sales", "1-5", unjoined=100)), {"CitegaugeUnjoinedTraces": 1}),
+    "traffic stops": (
+        story(EMPTY, {key("citegauge_records_total"): rising(500, until=BREAK)}),
+        {"CitegaugeNoTraces": 1, "CitegaugeRouteNoTraces": 2},
+    ),
+    "one route goes quiet": (
+        story({at: EMPTY[at] if at[0] == "sales" else hour for at, hour in SLICES.items()}),
+        {"CitegaugeRouteNoTraces": 1},
+    ),
+    "reading falls behind": (
+        story(changes={LAG: then(0, 2_000), WATERMARK: STOOD}),
+        {"CitegaugeLagSeconds": 1},
+    ),
+    "many records wait": (story(changes={LAG: then(0, 200_000)}), {"CitegaugeLagRecords": 1}),
+    "nothing is committed": (
+        story(changes={key("citegauge_commit_age_seconds", **PARTITION): f"{steady(5, BREAK)} 5+60x{MINUTES - BREAK}"}),
+        {"CitegaugeCommitAge": 1},
+    ),
+    "ClickHouse takes nothing": (
+        story(
+            changes={
+                key("citegauge_clickhouse_failing", tier="hot"): then(0, 1),
+                key("citegauge_reading_paused"): then(0, 1),
+            }
+        ),
+        {"CitegaugeClickHouseFailing": 1, "CitegaugeReadingPaused": 1},
+    ),
+    "windows stand still": (story(changes={CLOCK: STOOD}), {"CitegaugeAsOfStale": 1}),
+    "windows are not restored": (
+        story(changes={key("citegauge_windows_ready"): then(1, 0)}),
+        {"CitegaugeWindowsNotReady": 1},
+    ),
+    "the worker is gone": (
+        gone(pipeline()) | {key("up"): then(1, 0)},
+        {"CitegaugeDown": 1, "CitegaugeWorkerDown": 1},
+    ),
+    "one worker of two is gone": (
+        story(changes={'up{job="citegauge",instance="other:9464"}': then(1, 0)}),
+        {"CitegaugeWorkerDown": 1},
+    ),
+    "the target is gone": ({key("up"): then(1, GONE)}, {"CitegaugeDown": 1}),
+    "spans come late": (
+        story(changes={key("citegauge_spans_late_total"): f"{steady(0, BREAK)} 0+10x{MINUTES - BREAK}"}),
+        {"CitegaugeLateSpans": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_it_fires(name: str, tmp_path: Path) -> None:
+    """Nothing fires before the break, and the right alerts and no others fire after it."""
+    series, expected = FIRES[name]
+    expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, LAST: expected})
+
+
+@pytest.mark.parametrize("counter", ["citegauge_dead_letters_total", "citegauge_rekey_dead_letters_total"])
+@pytest.mark.parametrize("known", [True, False])
+def test_dead_letters(counter: str, known: bool, tmp_path: Path) -> None:
+    """A burst counts, also when it is the first value that its series ever has, and it ends when no more come."""
+    series = story(changes={key(counter, reason="not_json"): then(3 if known else GONE, 50)})
+    fires = {"CitegaugeDeadLetters": 1}
+    expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, BREAK + 10: fires, BREAK + 40: fires, LAST: {}})
+
+
+QUIET: dict[str, dict[str, str]] = {
+    "all is well": story(),
+    "low traffic falls": story(changed("support", recall=Sample(n=20, mean=0.1, sd=0.2))),
+    "low traffic invents": story(changed("support", hallucinated=0.9, recall=Sample(n=10, mean=0.6, sd=0.3))),
+    "a fall within chance": story(changed("support", recall=Sample(n=60, mean=0.5, sd=0.35))),
+    "a fall that is certain but small": story(changed("support", recall=Sample(n=50_000, mean=0.57, sd=0.3))),
+    "recall rises": story(changed("support", recall=Sample(n=200, mean=0.9, sd=0.1))),
+    "a young route without a day": story(
+        changed("support", recall=FALLEN, day=NOTHING, score_day=NOTHING, hallucinated=0.3)
+    ),
+    "a new scorer on another scale": story(
+        changed("support", scorer="reranker:b", old_scorer="reranker:a", score=Sample(n=200, mean=0.1, sd=0.02))
+    ),
+    "traffic moves to the hard route": story(
+        before=changed("sales", recall=Sample(n=400, mean=0.2, sd=0.2), day=Sample(n=4_000, mean=0.2, sd=0.2)),
+        after=changed("sales", recall=Sample(n=4_000, mean=0.2, sd=0.2), day=Sample(n=4_000, mean=0.2, sd=0.2))
+        | {("support", "1-5"): replace(NORMAL, recall=Sample(n=60, mean=0.6, sd=0.3))},
+    ),
+    "traffic moves to the hard bucket of one route": story(
+        before=SLICES | {("support", "6-10"): replace(NORMAL, day=HARD, recall=Sample(n=50, mean=0.2, sd=0.2))},
+        after=SLICES
+        | {
+            ("support", "1-5"): replace(NORMAL, recall=Sample(n=60, mean=0.6, sd=0.3)),
+            ("support", "6-10"): replace(NORMAL, day=HARD, recall=Sample(n=900, mean=0.2, sd=0.2)),
+        },
+    ),
+    "an idle partition has nothing to commit": story(
+        changes={key("citegauge_commit_age_seconds", **PARTITION): rising(60), WATERMARK: steady(3_600, MINUTES)}
+    ),
+    "a spare worker is not ready and knows no time": story(
+        changes={
+            'citegauge_windows_ready{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
+            'citegauge_as_of_timestamp_seconds{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
+            'citegauge_as_of_caught_up{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
+            'up{job="citegauge",instance="spare:9464"}': steady(1, MINUTES),
+        }
+    ),
+    "a topic that never had traffic": pipeline() | {key("citegauge_records_total"): steady(0, MINUTES)},
+    "a dead letter now and then": story(changes={key("citegauge_dead_letters_total", reason="not_json"): rising(0.2)}),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_it_is_quiet(name: str, tmp_path: Path) -> None:
+    """What is no fault makes no noise, at no minute of the story."""
+    expect_firing(tmp_path, RULES, QUIET[name], {minute: {} for minute in (*range(BREAK, MINUTES, 10), LAST)})
+
+
+def test_traffic_that_stops_is_no_quality(tmp_path: Path) -> None:
+    """While the windows empty, ever fewer traces show ever odder means; no quality alert comes of it."""
+    draining = changed("support", recall=Sample(n=15, mean=0.2, sd=0.2), score=Sample(n=15, mean=0.3, sd=0.1))
+    series = story(draining, {key("citegauge_records_total"): rising(500, until=BREAK)})
+    expect_firing(tmp_path, RULES, series, {LAST: {"CitegaugeNoTraces": 1}})
+
+
+def test_a_stuck_worker_is_no_lack_of_traffic(tmp_path: Path) -> None:
+    """Records that wait are traffic: only the lag speaks."""
+    series = story(
+        changes={key("citegauge_records_total"): rising(500, until=BREAK), LAG: then(0, 5), WATERMARK: STOOD}
+    )
+    expect_firing(tmp_path, RULES, series, {LAST: {"CitegaugeLagSeconds": 1}})
+
+
+def test_series_may_move_between_workers(tmp_path: Path) -> None:
+    """A fall that two workers show at the same time, or one after the other, is one fall that goes on."""
+    fallen = windows(changed("support", recall=FALLEN))
+    takes, gives = BREAK + 30, BREAK + 35
+    new = {
+        name.replace("service:9464", "other:9464"): f"{steady(GONE, takes)} {steady(value, MINUTES - takes)}"
+        for name, value in fallen.items()
+    }
+    usual = story(changed("support", recall=FALLEN))
+    old = {name: f"{usual[name].split(' ')[0]} {steady(fallen[name], gives - BREAK)} stale" for name in fallen}
+    falls = {"CitegaugeRouteRecallDrop": 1, "CitegaugeRecallDrop": 2}
+    expect_firing(tmp_path, RULES, usual | old | new, dict.fromkeys((takes - 2, takes + 2, gives + 5, LAST), falls))
+
+
+def test_a_fall_pages_within_the_wait(tmp_path: Path) -> None:
+    """The page comes five minutes after the hour shows the fall, and stays a while when the edge flickers."""
+    series = story(changed("support", recall=FALLEN))
+    page = {"CitegaugeRouteRecallDrop": 1}
+    expect_firing(tmp_path, RULES, series, {BREAK + 4: {}, BREAK + 6: page})
+
+
+def test_settings_move_the_thresholds(tmp_path: Path) -> None:
+    """Who asks for a larger fall gets no alert for this one."""
+    rules = rule_file(AlertSettings(recall_drop_page_ratio=0.5, recall_drop_ticket_ratio=0.4))
+    expect_firing(tmp_path, rules, FIRES["one route falls in both buckets"][0], {LAST: {}})
+
+
+def test_the_texts_name_the_numbers(tmp_path: Path) -> None:
+    """Summary, description and runbook of a page, as they arrive, also for a route with quotes in its name."""
+    odd = 'chat "β"\\{x}'
+    renamed = {(odd if at[0] == "support" else at[0], at[1]): hour for at, hour in SLICES.items()}
+    fallen = {at: replace(hour, recall=FALLEN) if at[0] == odd else hour for at, hour in renamed.items()}
+    series = story(fallen, before=renamed)
+    expected = {
+        "summary": f"{odd}: cited-chunk recall fell by 30% in the last hour",
+        "description": "From 0.600 in the day before (at the hour's mix of top_k buckets) to 0.420, on 400 measured traces: "
+        "11.7 standard errors.",
+        "runbook_url": "docs/runbooks/route-recall-drop.md",
+    }
+    labels = {"severity": "page", "signal": "quality", "job": "citegauge", "route": odd}
+    test = {
+        "eval_time": f"{LAST}m",
+        "alertname": "CitegaugeRouteRecallDrop",
+        "exp_alerts": [{"exp_labels": labels, "exp_annotations": expected}],
+    }
+    said = promtool_test(tmp_path, RULES, series, {"alert_rule_test": [test]})
+    assert not said, said
+
+
+def test_every_text_is_whole(tmp_path: Path) -> None:
+    """No alert that fires in a story says `?` or an error where a number belongs."""
+    seen = set()
+    for series, expected in FIRES.values():
+        for alert in expected:
+            texts = list(annotations(tmp_path, RULES, series, alert, LAST))
+            assert texts, alert
+            assert not [text for text in texts if "?" in text or "error" in text.replace("standard errors", "")], texts
+            seen.add(alert)
+    assert seen == {alert.name for alert in alerts(AlertSettings())} - {"CitegaugeDeadLetters"}
