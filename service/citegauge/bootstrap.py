@@ -125,7 +125,9 @@ def tame_collector() -> None:
 
 @contextmanager
 def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop whose threads have ended before the database is closed: the embedded engine must not go under a query."""
+    """A loop and its threads. They have ended before an embedded database is closed, which must not go under a query;
+    a call to a server may hang, and is left to `supervise.leave`.
+    """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="blocking")
@@ -134,7 +136,8 @@ def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
-        threads.shutdown(wait=True, cancel_futures=True)
+        embedded = worker.settings.clickhouse.url.startswith("chdb:")
+        threads.shutdown(wait=embedded, cancel_futures=True)
         worker.database.close()
 
 

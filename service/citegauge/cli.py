@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from citegauge import bootstrap
+from citegauge.adapters.supervise import leave
 from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
 from citegauge.tools import audit as auditing
@@ -329,22 +330,25 @@ def _progress(files: tuple[str, ...]) -> Iterator[Callable[[int], None] | None]:
 
 def main() -> None:
     """Entry point: turns errors into one line and an exit status."""
+    leave(_status())
+
+
+def _status() -> int:
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as exc:
-        sys.exit(exc.exit_code)
+        return exc.exit_code
     except click.ClickException as exc:
         exc.show()
-        sys.exit(2)
+        return 2
     except click.Abort:
-        sys.exit(130)
+        return 130
     except ConfigError as exc:
         click.echo(f"citegauge: {exc}", err=True)
-        sys.exit(2)
+        return 2
     except CitegaugeError as exc:
         click.echo(f"citegauge: {exc}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.exit(1)
-    except asyncio.CancelledError:
-        sys.exit(1)
+        return 1
+    except (BrokenPipeError, asyncio.CancelledError):
+        return 1
+    return 0

@@ -13,7 +13,7 @@ import msgspec
 
 from citegauge.conventions import SpanFault
 from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
-from citegauge.domain.join import JoinState, has_time
+from citegauge.domain.join import JoinCounters, JoinState, has_time
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
@@ -134,6 +134,7 @@ class PartitionPipeline:
         """Offsets below it were published before: they are read again in silence."""
         self.dead: list[DeadLetter] = []
         self.records = 0
+        """Read, without those that are read again in silence."""
         self._decode = decode
 
     @property
@@ -166,13 +167,13 @@ class PartitionPipeline:
                     self._set_aside(record, item.index, item.reason, item.detail)
         except DeadLetterError as exc:
             self._set_aside(record, -1, exc.reason, exc.detail)
-        self.records += 1
         if replaying:
             self._repeat_events(offset)
             if len(self.join.changes) > REPLAY_CHANGES_MAX:
                 self.join.take_changes()
             self.dead.clear()
         else:
+            self.records += 1
             self._keep_bounds(offset)
         self.progress.after_record(offset)
         if replaying and not self.replaying:
@@ -246,6 +247,7 @@ class PartitionPipeline:
 
     def _go_live(self) -> None:
         self.join.take_changes()
+        self.join.counters = JoinCounters()  # an earlier run has counted what was read again
         self.dead.clear()
 
     # -- bounds: decided live, repeated from the commit in a replay ---------------------------------------------------

@@ -14,6 +14,7 @@ from support.worker import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from citegauge.adapters.clickhouse import ClickHouse
     from support.worker import MakeSite
@@ -25,6 +26,14 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseFront]
     server = ClickHouseFront(tmp_path_factory.mktemp("clickhouse")).start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def own_front(tmp_path: Path) -> Iterator[ClickHouseFront]:
+    """A ClickHouse for a test that stops it."""
+    server = ClickHouseFront(tmp_path / "clickhouse").start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

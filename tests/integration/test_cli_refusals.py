@@ -102,6 +102,13 @@ def test_nobody_answers(make_site: MakeSite, tmp_path: Path) -> None:
     refused(make_site(partitions=1, CLICKHOUSE__URL=f"http://{nowhere}"), tmp_path, "ClickHouse", nowhere.split(":")[1])
 
 
+def test_a_topic_of_something_else(make_site: MakeSite, tmp_path: Path) -> None:
+    """When everything is a dead letter the encoding is wrong: the worker stops before it copies the whole topic."""
+    site = make_site(partitions=1, JOIN__DEAD_LETTERS_MAX="20")
+    produce(site.kafka, site.topic, [(b"k", b"something else")] * 50)
+    refused(site, tmp_path, "20 unreadable records", "'not_protobuf'", "kafka.encoding")
+
+
 class _Forbidding(BaseHTTPRequestHandler):
     """A ClickHouse that knows no such user."""
 

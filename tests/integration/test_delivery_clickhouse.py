@@ -14,7 +14,6 @@ from support.worker import Feed, Site, WorkerProcess, pairs, produce, traffic
 from support.worker_tables import assert_equal, commits, expected, read_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.worker import MakeSite, Pairs
@@ -23,14 +22,6 @@ pytestmark = pytest.mark.kafka
 OUTAGE_S = 120 if os.environ.get("CITEGAUGE_SLOW") == "1" else 20
 FREEZE_S = 30 if os.environ.get("CITEGAUGE_SLOW") == "1" else 8
 PAST_NS = 180 * 1_000_000_000
-
-
-@pytest.fixture
-def own_front(tmp_path: Path) -> Iterator[ClickHouseFront]:
-    """A ClickHouse that only this test uses."""
-    server = ClickHouseFront(tmp_path / "clickhouse").start()
-    yield server
-    server.kill()
 
 
 def counted(worker: WorkerProcess) -> float:

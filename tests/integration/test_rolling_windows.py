@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 PAST_NS = 180 * 1_000_000_000
+SPREAD = frozenset({"sd", "mean_lower", "mean_upper"})
+"""Stats that the view does not have; neither has it the metric of shares. Both are made of what is compared here."""
 Shown = dict[tuple[str, ...], float]
 """(metric, route, bucket, window, and what else labels it) to value."""
 
@@ -34,9 +36,9 @@ def shown(*workers: WorkerProcess) -> tuple[int, Shown]:
     for worker in workers:
         for (name, labels), value in worker.metrics().items():
             own = dict(labels)
-            if name == "citegauge_as_of_timestamp_seconds":
+            if name == "citegauge_as_of_timestamp_seconds" and value:
                 ends.add(window_end_s(int(value * 1e9)))
-            elif "window" in own and value:
+            elif "window" in own and value and own.get("stat") not in SPREAD and "share" not in own:
                 key = own.pop("route"), own.pop("top_k_bucket"), own.pop("window"), *sorted(own.values())
                 assert (name, *key) not in found, "two workers show one roll-up"
                 found[name, *key] = value
@@ -81,7 +83,7 @@ def ratios(key: tuple[str, ...], row: dict[str, Any]) -> Shown:
 def scores(key: tuple[str, ...], row: dict[str, Any]) -> Shown:
     """What a roll-up shows of one scorer."""
     found: dict[tuple[str, ...], Any] = {("citegauge_top1_score_samples", *key, row["scorer"]): row["score_n"]}
-    for stat in ("p25", "p50", "p75"):
+    for stat in ("p25", "p50", "p75", "mean"):
         found["citegauge_top1_score", *key, *sorted((row["scorer"], stat))] = row[f"score_{stat}"]
     return found
 
@@ -175,6 +177,10 @@ def test_windows_equal_sql_and_survive_restarts_and_roles(
         ready_s = time.monotonic() - begun
         assert_windows_are_those_of_sql(database, site, worker)
         windows_s = time.monotonic() - begun
+        again = worker.value("citegauge_commit_lag_records")
+        assert again > 0, "there was something to read again"
+        for counter in ("citegauge_records_total", "citegauge_spans_total", "citegauge_traces_closed_total"):
+            assert worker.value(counter) == 0, "what is read again in silence is not counted again"
         assert worker.end() == 0
 
     with (

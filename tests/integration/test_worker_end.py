@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.worker import Feed, WorkerProcess, pairs, produce, traffic
-from support.worker_tables import commits, expected, read_topic, stored
+from citegauge.adapters.clickhouse import HttpTarget, connect
+from support.worker import Feed, Site, WorkerProcess, pairs, produce, traffic
+from support.worker_tables import assert_equal, commits, expected, read_topic, stored
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from citegauge.adapters.clickhouse import ClickHouse
+    from support.clickhouse import ClickHouseFront
     from support.worker import MakeSite
 
 pytestmark = pytest.mark.kafka
+PAST_NS = 180 * 1_000_000_000
 END_S_MAX = 12
 """Drain time-out of the sites, and what stopping the rest takes on a busy machine."""
 
@@ -57,6 +60,31 @@ def test_a_database_that_refuses_for_good_stops_the_worker(
         assert worker.wait(30) == 1
     assert_one_line(worker, "UNKNOWN_TABLE")
     assert all(commit.position == 0 for commit in commits(site).values()), "what is not stored is not committed"
+
+
+def test_a_frozen_database_does_not_hold_the_process(
+    make_site: MakeSite, tmp_path: Path, own_front: ClickHouseFront
+) -> None:
+    """An insert that hangs is given up at the end of the drain time-out; what it held is read again, and nothing lost."""
+    made = make_site()
+    site = Site(kafka=made.kafka, clickhouse=own_front.url, topic=made.topic)
+    batch = pairs(traffic(4, minutes=20, per_minute=60, end_ns=time.time_ns() - PAST_NS))
+    database = connect(HttpTarget(url=own_front.url), "default")
+    with WorkerProcess(site, tmp_path) as worker:
+        worker.until_ready()
+        own_front.pause()
+        produce(site.kafka, site.topic, batch)
+        worker.until(lambda: worker.value("citegauge_clickhouse_backlog_rows", tier="join") > 0, "rows wait")
+        begun = time.monotonic()
+        assert worker.end(signal.SIGTERM, 20) == 0, worker.log
+        took_s = time.monotonic() - begun
+        assert all(commit.position == 0 for commit in commits(site).values()), "what is not stored is not committed"
+        own_front.resume()
+        worker.start()
+        assert_equal(database, site, expected(site, read_topic(site.kafka, site.topic)), worker)
+    assert "Traceback" not in worker.log
+    database.close()
+    print(f"ended after {took_s:.1f} s")
 
 
 def assert_one_line(worker: WorkerProcess, *words: str) -> None:

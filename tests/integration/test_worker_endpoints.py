@@ -15,7 +15,6 @@ from support.clickhouse import ClickHouseFront
 from support.worker import Site, WorkerProcess, pairs, produce, traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.worker import MakeSite
@@ -33,14 +32,6 @@ def promtool() -> str:
             pytest.fail("no promtool: install Debian's package prometheus", pytrace=False)
         pytest.skip("no promtool: install Debian's package prometheus")
     return path
-
-
-@pytest.fixture
-def own_front(tmp_path: Path) -> Iterator[ClickHouseFront]:
-    """A ClickHouse that only this test uses."""
-    server = ClickHouseFront(tmp_path / "clickhouse").start()
-    yield server
-    server.kill()
 
 
 def test_prometheus_accepts_every_metric(make_site: MakeSite, tmp_path: Path, promtool: str) -> None:

@@ -164,6 +164,17 @@ async def test_old_heartbeats_that_are_read_again_say_nothing_of_the_present() -
     assert counts(bench) == {"1h": 4, "6h": 4, "24h": 4}
 
 
+async def test_what_was_restored_has_its_own_as_of_until_a_heartbeat_comes() -> None:
+    """After a restart the windows are shown at once, as of where ClickHouse ends, and never as of 1970."""
+    bench = await Bench().own()
+    bench.tier._owned[0].store.advance(NOON_S)
+    await bench.take(pane(NOON_S - 60))
+    view = await bench.tier.publish()
+    assert view.as_of_ns == NOON_S * SECOND_NS - 1
+    assert {row.window_end for row in view.rows} == {NOON_S}
+    assert (await (await Bench().own()).tier.publish()).as_of_ns == 0
+
+
 async def test_acknowledged_is_the_prefix_whose_panes_are_closed() -> None:
     """In order, up to the first message whose pane is open: that is what a restart finds again, and no more."""
     bench = await Bench().own()

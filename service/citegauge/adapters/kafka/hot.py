@@ -175,7 +175,8 @@ class HotTier:
         totals = HotTotals()
         totals.add(self._retired)
         for owned in self._owned.values():
-            totals.add(pipeline_totals(owned.pipeline))
+            if not owned.pipeline.replaying:
+                totals.add(pipeline_totals(owned.pipeline))
         return totals
 
     @property
@@ -298,6 +299,7 @@ class HotTier:
             pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
             if number % YIELD_EVERY_RECORDS == YIELD_EVERY_RECORDS - 1:
                 await asyncio.sleep(0)
+        owned.caught_up = self._at_end(owned.partition, pipeline.progress.position)
         if len(pipeline.dead) > self._settings.join.dead_letters_max:
             raise FatalError(
                 f"more than {self._settings.join.dead_letters_max} unreadable records at once in "
@@ -311,9 +313,13 @@ class HotTier:
         except (IllegalStateError, KafkaError):
             return
         owned.pipeline.skip_to(position)
-        owned.caught_up = not self._paused and position >= self._end(partition) >= 0
+        owned.caught_up = self._at_end(partition, position)
         if owned.caught_up or self._paused:
             owned.moved_at_ns = time.monotonic_ns()
+
+    def _at_end(self, partition: TopicPartition, position: int) -> bool:
+        """Whether the last fetch left nothing to read; under steady traffic that is the moment to say so."""
+        return not self._paused and position >= self._end(partition) >= 0
 
     def _end(self, partition: TopicPartition) -> int:
         try:
@@ -371,7 +377,8 @@ class HotTier:
 
     def _retire(self, owned: Owned) -> None:
         owned.revoked = True
-        self._retired.add(pipeline_totals(owned.pipeline))
+        if not owned.pipeline.replaying:
+            self._retired.add(pipeline_totals(owned.pipeline))
 
     def _check_tasks(self, writing: asyncio.Task[None]) -> None:
         """Raise what a background task raised; nothing ends in silence."""

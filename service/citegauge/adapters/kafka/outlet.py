@@ -105,7 +105,8 @@ class Outlet:
             )
             for owned, flush in taken
         ]
-        await self._publisher.panes(row for flush in flushes for row in flush.panes)
+        # Oldest first: so what the cold tier must hold until its pane closes stands at the end.
+        await self._publisher.panes(sorted((row for flush in flushes for row in flush.panes), key=lambda row: row.pane))
         await self._publisher.heartbeats(beats)
         await self._publisher.dead_letters(letter for flush in flushes for letter in flush.dead)
         await stored

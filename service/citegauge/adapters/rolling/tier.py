@@ -219,7 +219,7 @@ class RollTier:
                 owned.restoring.result()  # raises what the restoring raised
         self.turned_ns = time.monotonic_ns()
         wall_ns = self._wall_ns()
-        as_of_ns = self._as_of.update(wall_ns)
+        as_of_ns = self._as_of.update(wall_ns) or self._restored_ns
         end_s = window_end_s(as_of_ns) if as_of_ns else 0
         groups: list[RollUp] = []
         for owned in list(self._owned.values()):
@@ -241,6 +241,11 @@ class RollTier:
             self._stored_end_s = end_s
             self._store_rows(list(rows))
         return self.view
+
+    @property
+    def _restored_ns(self) -> int:
+        """As-of before the first heartbeat: the last moment of what was restored; 0 when that is nothing."""
+        return max(0, max((owned.store.end_s for owned in self._owned.values()), default=0) * SECOND_NS - 1)
 
     @property
     def ready(self) -> bool:
