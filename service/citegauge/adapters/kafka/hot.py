@@ -34,8 +34,9 @@ from citegauge.settings import Settings
 logger = logging.getLogger(__name__)
 
 POLL_MS = 200
-YIELD_EVERY_RECORDS = 200
-"""Records read between two turns of the event loop: about 4 ms of work."""
+TURN_NS_MAX = 5_000_000
+"""How long records are read between two turns of the event loop. By time: a span of a trace of a thousand costs 50 times
+another's, and a heartbeat needs several turns."""
 LOOKUP_TIMEOUT_S = 30.0
 ENDS_TIMEOUT_S = 5.0
 FLUSHES_MAX = 2_000
@@ -291,14 +292,16 @@ class HotTier:
                 "set message.timestamp.type=LogAppendTime",
                 owned.partition.topic,
             )
-        for number, record in enumerate(records):
+        turned_ns = time.monotonic_ns()
+        for record in records:
             if owned.revoked:
                 return
             if record.offset < pipeline.progress.position:
                 continue  # fetched before our seek
             pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
-            if number % YIELD_EVERY_RECORDS == YIELD_EVERY_RECORDS - 1:
+            if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
                 await asyncio.sleep(0)
+                turned_ns = time.monotonic_ns()
         owned.caught_up = self._at_end(owned.partition, pipeline.progress.position)
         if len(pipeline.dead) > self._settings.join.dead_letters_max:
             raise FatalError(
