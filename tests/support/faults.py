@@ -157,12 +157,15 @@ class _Watch(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        while not self._stopping.wait(0.25):
+        took_s = 0.0
+        while not self._stopping.wait(max(0.25, 5 * took_s)):  # watching must not be a load of its own
+            begun = time.monotonic()
             # Partitions are shared between workers, so lags add up.
             samples = [self._sample(worker) for worker in list(self._workers)]
             measures = self._measures
             measures.position_lag = max(measures.position_lag, sum(position for position, _ in samples))
             measures.commit_lag = max(measures.commit_lag, sum(commit for _, commit in samples))
+            took_s = time.monotonic() - begun
 
     def stop(self) -> None:
         self._stopping.set()
