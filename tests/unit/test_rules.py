@@ -38,8 +38,10 @@ MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 
 def selectors() -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """(series, matchers) of every selector in every expression."""
-    return [(name, MATCHER.findall(inside)) for rule in RULES for name, inside in SELECTOR.findall(rule["expr"])]
+    """(series, matchers) of every selector in every expression, and in the texts that look up numbers."""
+    texts = [rule["expr"] for rule in RULES]
+    texts += [rule["annotations"]["description"].replace('\\"', '"') for rule in RULES if "alert" in rule]
+    return [(name, MATCHER.findall(inside)) for text in texts for name, inside in SELECTOR.findall(text)]
 
 
 def test_the_committed_file_is_what_the_command_writes(tmp_path: Path) -> None:
