@@ -29,8 +29,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "ratio",
         (*_WINDOW, "stat"),
-        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75, mean, sd, mean_lower or mean_upper (95 % "
-        "interval of the mean, from 30 traces on). A proxy, not labelled recall.",
+        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75, mean, sd, mean_lower or mean_upper "
+        "(95 % interval of the mean, from 30 traces on). A proxy, not labelled recall.",
     ),
     Metric(
         "citegauge_rank_weighted_recall_ratio",
@@ -80,8 +80,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "ratio",
         (*_WINDOW, "share", "stat"),
-        "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results (of "
-        "traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 % interval, Wilson).",
+        "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results "
+        "(of traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 %, Wilson).",
     ),
     Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
     Metric(

@@ -17,13 +17,13 @@ from support.promtool import (
     PROMTOOL,
     SLICES,
     Sample,
-    annotations,
     changed,
     expect_firing,
     gone,
     key,
     pipeline,
     promtool_test,
+    rendered_texts,
     rising,
     steady,
     story,
@@ -265,7 +265,7 @@ def test_every_text_is_whole(tmp_path: Path) -> None:
     seen: set[str] = set()
     for series, expected in FIRES.values():
         for alert in expected.keys() - seen:
-            texts = list(annotations(tmp_path, RULES, series, alert, LAST))
+            texts = list(rendered_texts(tmp_path, RULES, series, alert, LAST))
             assert texts, alert
             assert not [text for text in texts if "?" in text or "error" in text.replace("standard errors", "")], texts
             seen.add(alert)

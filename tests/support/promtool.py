@@ -231,7 +231,7 @@ def expect_firing(
     assert not said, said
 
 
-def annotations(folder: Path, rules: str, series: Mapping[str, str], alert: str, minute: int) -> Iterable[str]:
+def rendered_texts(folder: Path, rules: str, series: Mapping[str, str], alert: str, minute: int) -> Iterable[str]:
     """The texts of an alert as promtool renders them: it shows them when it is told to expect others."""
     test = {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": [{"exp_labels": {"none": "such"}}]}
     said = promtool_test(folder, rules, series, {"alert_rule_test": [test]})
