@@ -175,6 +175,28 @@ async def test_what_was_restored_has_its_own_as_of_until_a_heartbeat_comes() -> 
     assert (await (await Bench().own()).tier.publish()).as_of_ns == 0
 
 
+async def test_a_minute_is_stored_when_it_begins_and_again_when_it_is_over() -> None:
+    """The last row of a window has everything that came within its last minute; and few rows are written."""
+    bench = await Bench().own()
+    await bench.take(beat(NOON_S))
+    await bench.take(pane(NOON_S, n=1))
+    await bench.tier.publish()
+    bench.now_s += 50
+    await bench.take(pane(NOON_S, version=2, n=4))
+    await bench.take(beat(NOON_S))
+    for _ in range(3):
+        await bench.tier.publish()
+    bench.now_s += 15
+    await bench.take(beat(NOON_S))
+    await bench.tier.publish()
+    assert len(bench.stored) == 2
+    newest = {}
+    for row in sorted((row for rows in bench.stored for row in rows), key=lambda row: row.version):
+        if (row.window, row.model, row.scorer) == ("1h", "*", "*"):
+            newest[row.window_end] = row.n
+    assert newest == {NOON_S + 60: 4, NOON_S + 120: 4}
+
+
 async def test_acknowledged_is_the_prefix_whose_panes_are_closed() -> None:
     """In order, up to the first message whose pane is open: that is what a restart finds again, and no more."""
     bench = await Bench().own()

@@ -230,6 +230,7 @@ class RollTier:
         # Each has its own counts by now, so what is read meanwhile does not show in some of them only.
         roll_ups = tuple([item async for item in _in_turns(roll_up(groups))])
         rows = tuple([window_row(item, as_of_ns) async for item in _in_turns((*roll_ups, *groups))])
+        before = self.view
         self.view = View(
             as_of_ns=as_of_ns,
             caught_up=self._as_of.caught_up(wall_ns),
@@ -239,7 +240,8 @@ class RollTier:
         )
         if rows and end_s > self._stored_end_s:
             self._stored_end_s = end_s
-            self._store_rows(list(rows))
+            # The minute that is over once more: its first row was computed when it had just begun.
+            self._store_rows([*before.rows, *rows])
         return self.view
 
     @property
