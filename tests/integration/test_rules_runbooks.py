@@ -36,7 +36,8 @@ def trace(name: str, minutes_ago: int = 10, **changes: Any) -> Any:
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[ClickHouse]:
     """Ordinary traces, and one of each kind that a runbook looks for; some of another route, and some of yesterday."""
-    nothing: dict[str, Any] = {"recall": None, "cited_retrieved": 0, "rank_weighted_recall": None, "cited_ids": [], "cited_ranks": []}
+    nothing: dict[str, Any] = {"recall": None, "rank_weighted_recall": None}
+    nothing |= {"cited_retrieved": 0, "cited_ids": [], "cited_ranks": []}
     with embedded(database="runbooks") as client:
         client.insert([trace(f"a{i}") for i in range(5)])
         client.insert([trace("b", recall=0.0, cited_retrieved=0), trace("b", recall=0.9, version=0)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from operator import mul
 from typing import NamedTuple
 
 Z_95 = 1.959963984540054
@@ -39,11 +40,12 @@ def moments(counts: Mapping[int, int], value: Callable[[int], float]) -> Moments
     n = sum(counts.values())
     if n == 0:
         return Moments(0, 0.0, 0.0)
-    points = [(value(key), count) for key, count in counts.items()]
-    mean = math.fsum(x * count for x, count in points) / n
+    values, weights = [value(key) for key in counts], counts.values()
+    mean = math.fsum(map(mul, values, weights)) / n
     if n == 1:
         return Moments(1, mean, 0.0)
-    return Moments(n, mean, math.fsum((x - mean) ** 2 * count for x, count in points) / (n - 1))
+    squares = [(x - mean) ** 2 for x in values]
+    return Moments(n, mean, math.fsum(map(mul, squares, weights)) / (n - 1))
 
 
 def wilson(successes: int, n: int) -> Interval | None:
