@@ -6,13 +6,13 @@ The map, in the order in which data flows:
     domain/join.py          JOIN: spans → traces, in panes of one minute; what is late, what closes
                             (what it holds: state.py, a span as it is kept: kept.py, what it tells: changes.py)
     domain/score.py         SCORE: a trace's spans → its result (recall, top-1 score, state)
-    domain/pane.py          PANE: results → counts; domain/distribution.py: counts → quantiles
+    domain/pane.py          PANE: results → counts; domain/distribution.py: counts → quantiles (intervals.py: how sure)
     domain/progress.py      what is committed, and how a restart rebuilds the state from the log
     pipeline.py             the five above for one partition, on one screen
     adapters/kafka/hot.py   reads Kafka, runs the pipeline, publishes and commits
     domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h
     adapters/rolling/       the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker
-    tools/                  replay, simulate, demo, doctor, audit, forget
+    tools/                  replay, simulate, demo, doctor, audit, forget, rules
     bootstrap.py            ties them together; cli.py offers them as commands
 """

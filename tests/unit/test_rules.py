@@ -52,6 +52,13 @@ def test_the_committed_file_is_what_the_command_writes(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["rules"]).output == FILE.read_text()
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """One line that names the file, not a traceback."""
+    refused = CliRunner().invoke(cli, ["rules", "-o", str(tmp_path / "none" / "rules.yml")])
+    assert isinstance(refused.exception, ConfigError)
+    assert "none/rules.yml" in str(refused.exception)
+
+
 def test_settings_reach_the_rules(tmp_path: Path) -> None:
     """A threshold and the address of the runbooks come from the settings file."""
     config = tmp_path / "c.toml"
