@@ -264,17 +264,17 @@ class Oracle:
 
     def _stood_in_closed(self, life: _Life) -> bool:
         """Of a trace that lost its oldest spans: whether what is left, read alone, stood in a pane that closed."""
-        stood = -1
+        copies = sorted(life.spans.values(), key=lambda copy: copy.arrival)
+        closed_next = [*(copy.closed_then for copy in copies[1:]), self.closed]
         seen: list[Span] = []
-        for copy in sorted(life.spans.values(), key=lambda copy: copy.arrival):
-            if 0 <= stood <= copy.closed_then:
-                return True
+        for copy, closed_next_then in zip(copies, closed_next, strict=True):
             seen.append(copy.span)
+            if closed_next_then == copy.closed_then:
+                continue  # no pane closed before the next span came
             placed = place(seen, self.scoring)
-            if placed is not None:
-                stood = placed.event_ns // self.policy.pane_ns
-                stood = stood if stood > copy.closed_then else -1
-        return 0 <= stood <= self.closed
+            if placed is not None and copy.closed_then < placed.event_ns // self.policy.pane_ns <= closed_next_then:
+                return True
+        return False
 
     def _open_group(self, pane: int, group: Group) -> None:
         groups = self._open.setdefault(pane, set())
