@@ -37,6 +37,11 @@ PARTS = ("core", "memory", "endtoend", "backfill")
 GOAL_SPANS_PER_S = 50_000
 GOAL_TIMES_FAUST = 7.0
 GOAL_BYTES_PER_TRACE = {"short": 1_000, "uuid": 1_500}
+LEGEND = (
+    "Faust agents: dict keeps the traces that wait in a dict, which a restart forgets; take does so and reads in batches; "
+    "table keeps them in a Faust table, which a restart recovers, as citegauge recovers its own. By CPU: per second of the "
+    "job's own process, for a busy machine. load: the system's one-minute average when the figure was ready."
+)
 PACKAGES = ("aiokafka", "chdb", "clickhouse-connect", "faust-streaming", "msgspec", "protobuf")
 
 
@@ -69,7 +74,7 @@ class Figure(msgspec.Struct, kw_only=True):
     """None: there is no goal."""
     detail: str = ""
     load: float = 0.0
-    """Processes that wanted a core during the measurement, beside ours too: the system's one-minute average."""
+    """The system's one-minute load average when the figure was ready, our own load included."""
 
 
 def core_figures(size: Size) -> Iterator[Figure]:
