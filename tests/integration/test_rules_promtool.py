@@ -225,6 +225,44 @@ def test_series_may_move_between_workers(tmp_path: Path) -> None:
     expect_firing(tmp_path, RULES, usual | old | new, dict.fromkeys((takes - 2, takes + 2, gives + 5, LAST), falls))
 
 
+def test_two_workers_with_one_series_are_not_added_up(tmp_path: Path) -> None:
+    """While both show a thinly used route, its traces are still too few to say anything."""
+    thin = {
+        at: replace(hour, recall=Sample(n=20, mean=0.1, sd=0.1)) if at[0] == "support" else hour
+        for at, hour in SLICES.items()
+    }
+    series = story(thin)
+    twins = {name.replace("service:9464", "other:9464"): values for name, values in series.items() if "window=" in name}
+    expect_firing(tmp_path, RULES, series | twins, {LAST: {}})
+
+
+def test_a_route_is_weighed_by_its_traffic(tmp_path: Path) -> None:
+    """A bucket with a tenth of the traffic falls to nothing: its own ticket, and no page for the route."""
+    slices = changed(
+        "support", "6-10", recall=Sample(n=2_000, mean=0.6, sd=0.3), day=Sample(n=40_000, mean=0.6, sd=0.3)
+    )
+    slices[("support", "1-5")] = replace(NORMAL, recall=Sample(n=200, mean=0.1, sd=0.2))
+    expect_firing(tmp_path, RULES, story(slices), {LAST: {"CitegaugeRecallDrop": 1}})
+
+
+def test_scorers_do_not_mix(tmp_path: Path) -> None:
+    """One of two scorers of a slice falls while the other stays high: one ticket, which names it."""
+    place = {"route": "support", "top_k_bucket": "1-5", "scorer": "vector:b"}
+    high = {}
+    for window, n in (("1h", 200), ("24h", 4_200)):
+        high[key("citegauge_top1_score_samples", **place, window=window)] = steady(n, MINUTES)
+        for stat, value in (("mean", 12.0), ("sd", 2.0)):
+            high[key("citegauge_top1_score", **place, window=window, stat=stat)] = steady(value, MINUTES)
+    series = story(changed("support", "1-5", score=Sample(n=200, mean=0.72, sd=0.1))) | high
+    expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, LAST: {"CitegaugeTop1ScoreDrop": 1}})
+
+
+def test_a_share_without_a_past_is_quiet(tmp_path: Path) -> None:
+    """A route whose first hours are bad has nothing that it rose from; a few traces of a day are no past."""
+    young = changed("support", hallucinated=0.3, day=Sample(n=40, mean=0.6, sd=0.3))
+    expect_firing(tmp_path, RULES, story(young), {LAST: {}})
+
+
 def test_a_fall_pages_within_the_wait(tmp_path: Path) -> None:
     """The page comes five minutes after the hour shows the fall, and stays a while when the edge flickers."""
     series = story(changed("support", recall=FALLEN))
