@@ -109,7 +109,7 @@ def _prepare(client: SqlRunner, quoted: str) -> None:
 
 def _applied(client: SqlRunner, quoted: str) -> dict[str, set[str]]:
     applied: dict[str, set[str]] = {}
-    for row in client.query(f"SELECT DISTINCT name, digest FROM {quoted}.migrations"):  # noqa: S608  # quoted
+    for row in client.query(f"SELECT DISTINCT name, digest FROM {quoted}.migrations"):  # quoted
         applied.setdefault(row["name"], set()).add(row["digest"])
     return applied
 
