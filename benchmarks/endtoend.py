@@ -81,7 +81,8 @@ def _speed(result: JobResult) -> float:
 
 def _run(script: str, clickhouse: str, order: Job) -> JobResult:
     with ExitStack() as stack:
-        result = Path(stack.enter_context(tempfile.TemporaryDirectory()), "result.json")
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        result = Path(folder, "result.json")
         url = "chdb:" if clickhouse == "chdb" else stack.enter_context(_front())
         name = f"bench-{uuid.uuid4().hex[:8]}"
         job = msgspec.structs.replace(order, name=name, clickhouse=url, result=str(result))
@@ -89,6 +90,7 @@ def _run(script: str, clickhouse: str, order: Job) -> JobResult:
             [sys.executable, str(HERE / script), msgspec.json.encode(job).decode()],
             capture_output=True,
             env=child_environment(),
+            cwd=folder,  # Faust leaves a data folder where it was started
             timeout=RUN_S_MAX,
             check=False,
         )

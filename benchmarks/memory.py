@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import cast
@@ -25,6 +26,7 @@ from citegauge.pipeline import PartitionPipeline, Record
 FLUSH_EVERY_RECORDS = 20_000
 DEMO_S_MAX = 300
 POLL_S = 0.2
+CLICKHOUSE = ("--clickhouse-port", "0")
 
 
 class TraceMemory(msgspec.Struct, kw_only=True):
@@ -54,20 +56,22 @@ def per_trace(ids: traffic.Ids, traces: int) -> TraceMemory:
 def backfill(hours: int) -> BackfillMemory:
     """Run `citegauge demo --smoke` and watch its resident memory. Raises RuntimeError when the demo fails."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "citegauge", "demo", "--smoke", "--hours", str(hours), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--clickhouse-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=child_environment()
-    )
-    peak_kb = 0
-    try:
-        while process.poll() is None:
-            peak_kb = max(peak_kb, _status_kb(process.pid, "VmHWM"))
-            if time.monotonic() - started > DEMO_S_MAX:
-                break
-            time.sleep(POLL_S)
-    finally:
-        process.terminate()
-        output = process.communicate()[0].decode()
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "citegauge", "demo", "--smoke", "--hours", str(hours), "--port", "0", *CLICKHOUSE],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=child_environment(),
+            cwd=folder,  # Faust leaves a data folder where it was started
+        )
+        peak_kb = 0
+        try:
+            while process.poll() is None and time.monotonic() < started + DEMO_S_MAX:
+                peak_kb = max(peak_kb, _status_kb(process.pid, "VmHWM"))
+                time.sleep(POLL_S)
+        finally:
+            process.terminate()
+            output = process.communicate()[0].decode()
     if process.returncode or not peak_kb:
         raise RuntimeError(f"the demo ended with status {process.returncode}: {output[-500:]}")
     return BackfillMemory(hours=hours, peak_mb=peak_kb / 1024, seconds=time.monotonic() - started)
