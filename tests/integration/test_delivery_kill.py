@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from support.worker import MakeSite, Pairs
 
 pytestmark = pytest.mark.kafka
+FEED_S = 180 if os.environ.get("CITEGAUGE_SLOW") == "1" else 18
 PAST_NS = 180 * 1_000_000_000
 """Traffic ends so long ago that the join window is over: in the end every pane is closed or idle."""
 AGAIN = re.compile(r"\((\d+) records again in silence\)")
@@ -43,7 +44,7 @@ def test_kill_9_at_random_moments_leaves_no_trace(make_site: MakeSite, database:
     site = make_site()
     batch = disturbed_traffic(seed)
     worker = WorkerProcess(site, tmp_path)
-    with worker, Feed(site.kafka, site.topic, batch, per_s=len(batch) // 18) as feed:
+    with worker, Feed(site.kafka, site.topic, batch, per_s=len(batch) // FEED_S) as feed:
         kills = 0
         while not feed.done:
             until_reading(worker)

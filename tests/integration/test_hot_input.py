@@ -130,8 +130,14 @@ def test_what_is_odd_is_a_state_of_that_trace_only(make_site: MakeSite, database
         assert worker.value("citegauge_spans_bad_time_total") == 2
         watermark_s = worker.value("citegauge_watermark_timestamp_seconds")
     rows = sorted(stored(database, site.database).traces.values(), key=lambda row: row["trace_id"])
-    measured = {"state": "measured", "retrieved": 3, "cited_retrieved": 1, "top1_score": 0.88, "ids_dropped": 0}
-    wanted = [
+    measured: dict[str, Any] = {
+        "state": "measured",
+        "retrieved": 3,
+        "cited_retrieved": 1,
+        "top1_score": 0.88,
+        "ids_dropped": 0,
+    }
+    wanted: list[dict[str, Any]] = [
         {"retrieved": 2, "ids_dropped": 2, "top1_score": None},  # scores can no longer be matched with ids
         {"top1_score": None},
         {"top1_score": None},

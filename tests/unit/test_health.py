@@ -40,17 +40,18 @@ def loop(quiet_s: float) -> Any:
     return SimpleNamespace(turned_ns=time.monotonic_ns() - int(quiet_s * SECOND_NS))
 
 
-UNWELL: dict[str, Callable[[], list[Any]]] = {
-    "the reading loop has not turned": lambda: [hot(quiet_s=61), None, None],
-    "spans/3 has not committed": lambda: [hot(position=11, commit_age_ns=61 * SECOND_NS), None, None],
-    "the re-key stage has not turned": lambda: [None, None, loop(61)],
-    "the windows have not been computed": lambda: [None, loop(61), None],
+UNWELL: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
+    "the reading loop has not turned": lambda: (hot(quiet_s=61), None, None),
+    "spans/3 has not committed": lambda: (hot(position=11, commit_age_ns=61 * SECOND_NS), None, None),
+    "spans/3 has read nothing": lambda: (hot(still_ns=61 * SECOND_NS), None, None),
+    "the re-key stage has not turned": lambda: (None, None, loop(61)),
+    "the windows have not been computed": lambda: (None, loop(61), None),
 }
-WELL: dict[str, Callable[[], list[Any]]] = {
-    "everything turns": lambda: [hot(quiet_s=1), loop(1), loop(1)],
-    "nothing new to commit": lambda: [hot(commit_age_ns=3_600 * SECOND_NS), None, None],
-    "commits wait for ClickHouse": lambda: [hot(excused=True, position=11, commit_age_ns=61 * SECOND_NS), None, None],
-    "no part is there": lambda: [None, None, None],
+WELL: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
+    "everything turns": lambda: (hot(quiet_s=1), loop(1), loop(1)),
+    "nothing new to commit": lambda: (hot(commit_age_ns=3_600 * SECOND_NS), None, None),
+    "commits wait for ClickHouse": lambda: (hot(excused=True, position=11, commit_age_ns=61 * SECOND_NS), None, None),
+    "no part is there": lambda: (None, None, None),
 }
 
 
