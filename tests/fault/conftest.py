@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-TEST_S_MAX = 600
+TEST_S_MAX = 1_200
 
 
 class MakeTrial(Protocol):
