@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any, cast
 
 import faust
@@ -26,6 +27,7 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
         broker=[f"kafka://{server.strip()}" for server in settings.bootstrap_servers.split(",")],
         broker_credentials=credentials,
         store="memory://",
+        datadir=tempfile.gettempdir(),  # it makes the folder although it keeps nothing there
         web_enabled=False,
         autodiscover=False,
         processing_guarantee="at_least_once",
