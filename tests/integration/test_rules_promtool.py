@@ -180,11 +180,12 @@ QUIET: dict[str, dict[str, str]] = {
     "a spare worker is not ready and knows no time": story(
         changes={
             'citegauge_windows_ready{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
-            'citegauge_as_of_timestamp_seconds{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
+            'citegauge_as_of_timestamp_seconds{job="citegauge",instance="spare:9464"}': steady(1, MINUTES),
             'citegauge_as_of_caught_up{job="citegauge",instance="spare:9464"}': steady(0, MINUTES),
             'up{job="citegauge",instance="spare:9464"}': steady(1, MINUTES),
         }
     ),
+    "windows that are ready before the first heartbeat": story(changes={CLOCK: steady(0, MINUTES)}),
     "a topic that never had traffic": pipeline() | {key("citegauge_records_total"): steady(0, MINUTES)},
     "a dead letter now and then": story(changes={key("citegauge_dead_letters_total", reason="not_json"): rising(0.2)}),
 }
