@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -56,30 +55,6 @@ def test_one_worker_then_two_then_one(make_site: MakeSite, database: ClickHouse,
     print(f"taken over {took_s:.1f} s after the other's end")
 
 
-def test_a_worker_that_was_frozen_comes_back_too_late(
-    make_site: MakeSite, database: ClickHouse, tmp_path: Path
-) -> None:
-    """SIGSTOP past the session time-out, under load: the other takes over, and what the frozen one sends later loses."""
-    site = make_site(partitions=4)
-    batch = pairs(traffic(6, minutes=30, per_minute=200, end_ns=time.time_ns() - PAST_NS))
-    first, second = WorkerProcess(site, tmp_path), WorkerProcess(site, tmp_path)
-    with first, Feed(site.kafka, site.topic, batch, per_s=len(batch) // 20) as feed:
-        first.until(lambda: first.value("citegauge_records_total") > 500, "the first reads")
-        with second:
-            second.until(lambda: len(owned(second)) == 2, "the second has its share")
-            first.send(signal.SIGSTOP)
-            second.until(lambda: len(owned(second)) == 4, "the second has everything", 20)
-            assert not feed.done, "the take-over was to happen in mid-stream"
-            first.send(signal.SIGCONT)
-            second.until(lambda: feed.done, "everything is sent", 60)
-            log = read_topic(site.kafka, site.topic)
-            assert_equal(database, site, expected(site, log), second)
-            first.until(lambda: len(owned(first)) == len(owned(second)) == 2, "they share again", 20)
-            assert second.end() == 0
-        assert_equal(database, site, expected(site, log), first)
-        assert first.end() == 0
-
-
 def test_as_of_is_now_under_steady_traffic(make_site: MakeSite, tmp_path: Path) -> None:
     """A reader that keeps up says so, although there is always something new to read."""
     site = make_site()
@@ -94,7 +69,6 @@ def test_as_of_is_now_under_steady_traffic(make_site: MakeSite, tmp_path: Path) 
 
         worker.until(lambda: worker.value("citegauge_as_of_caught_up"), "it catches up", 20)
         worker.until(sampled, "it is looked at for a while")
-        print("sent", feed.sent, len(batch))
         assert not feed.done
         worker.kill()
     assert sum(seen) / len(seen) > 0.9, seen
