@@ -443,3 +443,20 @@ def test_positions_behind_a_missing_id_are_not_measurable() -> None:
     assert second is not None
     assert (first.state, first.recall) == (State.ids_missing, None)
     assert (second.state, second.recall) == (State.measured, 0.5)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize(
+    "changes", [{}, {"ids": []}, {"ids": ["a", "a", "b"]}, {"top_k": 7, "ids": ["a"]}, {"flags": 1}]
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_span_alone_is_placed_as_among_others(kind: Kind, changes: dict[str, Any], frozen: bool) -> None:
+    """The short way for a trace's first span finds what the long way finds beside a span that says nothing."""
+    span = Span(
+        span_id=b"s" * 8, kind=int(kind), start_ns=10**18, end_ns=10**18 + 5, route="support", route_rank=3,
+        first_score=0.5, retriever_version="r7", scorer="x", model="m1", citation_form=1, trace_id=b"t" * 16,
+    )  # fmt: skip
+    span = msgspec.structs.replace(span, **changes)
+    silent = Span(span_id=b"z" * 8, kind=0, start_ns=10**18 + 9, end_ns=10**18 + 9, trace_id=b"t" * 16)
+    policy = ScorePolicy(routes=MappingProxyType({}))
+    assert score([span], policy, routes_frozen=frozen) == score([span, silent], policy, routes_frozen=frozen)

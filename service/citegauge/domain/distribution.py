@@ -12,6 +12,7 @@ Counts add, subtract and merge exactly and in any order, which is why this is ne
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -22,6 +23,7 @@ CITED_MASK = 0xFFFF
 RETRIEVED_MAX = 0xFFFF
 HISTOGRAM_SCALE = 128
 HISTOGRAM_OFFSET = 20_000
+KEYS_REMEMBERED_MAX = 16_384
 MAGNITUDE_MIN = 1e-38
 MAGNITUDE_MAX = 1e38
 
@@ -38,8 +40,9 @@ def fraction_value(key: int) -> float:
     return (key & CITED_MASK) / (key >> 16)
 
 
+@functools.lru_cache(maxsize=KEYS_REMEMBERED_MAX)
 def histogram_key(value: float) -> int:
-    """Bucket of a finite value."""
+    """Bucket of a finite value. Ratios and rounded scores come again and again, so keys are remembered."""
     if value == 0.0:
         return 0
     magnitude = min(max(abs(value), MAGNITUDE_MIN), MAGNITUDE_MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Literal
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
+LABELS_REMEMBERED_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +35,19 @@ class TopKBuckets:
 
     def label(self, top_k: int) -> str:
         """`1-5`, `6-10`, …, `51+`; `unknown` for a top_k below 1."""
-        if top_k < 1:
-            return "unknown"
-        lower = 1
-        for upper in self.upper_bounds:
-            if top_k <= upper:
-                return f"{lower}-{upper}"
-            lower = upper + 1
-        return f"{lower}+"
+        return _label(self.upper_bounds, top_k)
+
+
+@functools.lru_cache(maxsize=LABELS_REMEMBERED_MAX)
+def _label(upper_bounds: tuple[int, ...], top_k: int) -> str:
+    if top_k < 1:
+        return "unknown"
+    lower = 1
+    for upper in upper_bounds:
+        if top_k <= upper:
+            return f"{lower}-{upper}"
+        lower = upper + 1
+    return f"{lower}+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,10 +68,12 @@ def score(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = F
 
 def place(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = False) -> Placed | None:
     """Group and event time of a trace; None while it has no retrieval and no generation."""
+    if len(spans) == 1 and not spans[0].final_ids:
+        return _place_alone(spans[0], policy, routes_frozen)
     retrievals: list[Span] = []
     reranks: list[Span] = []
     generations: list[Span] = []
-    for span in spans if len(spans) == 1 else sorted(spans, key=_by_time):
+    for span in sorted(spans, key=_by_time):
         kind = span.kind
         if kind == _RETRIEVAL:
             retrievals.append(span)
@@ -113,6 +115,30 @@ def place(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = F
         answer,
         policy.for_route(route),
     )
+
+
+def _place_alone(span: Span, policy: ScorePolicy, routes_frozen: bool) -> Placed | None:
+    """What `place` finds for the first span of a trace, which is half of all spans, without looking for what cannot be."""
+    route = _mapped(span.route or UNKNOWN, policy, routes_frozen)
+    kind = span.kind
+    alone = [span]
+    if kind == _GENERATION:
+        group = Group(route, policy.buckets.label(0), span.model or UNKNOWN, UNKNOWN, UNKNOWN)
+        answer = span if span.citation_form else None
+        return Placed(
+            span.trace_id, span.end_ns, group, False, 0, [], [], None, [], alone, answer, policy.for_route(route)
+        )
+    if kind != _RETRIEVAL and kind != _RERANK:  # noqa: PLR1714  # a tuple costs more, and every span asks
+        return None
+    retrieved = _ids(alone)
+    scored = alone if _has_scores(alone) else None
+    top_k = span.top_k or len(retrieved)
+    version, scorer = span.retriever_version or UNKNOWN, span.scorer or UNKNOWN
+    group = Group(route, policy.buckets.label(top_k), UNKNOWN, version, scorer)
+    return Placed(
+        span.trace_id, span.end_ns, group, False, top_k, retrieved, alone, scored, alone, [], None,
+        policy.for_route(route),
+    )  # fmt: skip
 
 
 def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
@@ -179,9 +205,16 @@ def _route(spans: Iterable[Span], policy: ScorePolicy, routes_frozen: bool) -> s
     """The route of the lowest rank; among equals the one nearest to the root, then the earliest."""
     best: Span | None = None
     for span in spans:
-        if span.route and (best is None or _route_order(span) < _route_order(best)):
+        if span.route and (
+            best is None
+            or span.route_rank < best.route_rank
+            or (span.route_rank == best.route_rank and _route_order(span) < _route_order(best))
+        ):
             best = span
-    route = best.route if best is not None else UNKNOWN
+    return _mapped(best.route if best is not None else UNKNOWN, policy, routes_frozen)
+
+
+def _mapped(route: str, policy: ScorePolicy, routes_frozen: bool) -> str:
     if (policy.only_listed_routes or routes_frozen) and route not in policy.routes:
         return OTHER_ROUTE
     return route
@@ -242,8 +275,7 @@ def _retrieved(
     stages: list[Span], generations: list[Span], reranks: list[Span], retrievals: list[Span]
 ) -> tuple[list[Span], list[str]]:
     """The last stage that has ids, and its ids: final context, else reranker output, else union of retrievers."""
-    finals = [span for span in stages if span.final_ids]
-    finals += [span for span in generations if span.final_ids]
+    finals = [span for found in (stages, generations) for span in found if span.final_ids]
     if finals:
         return finals, _ids(finals)
     for stage in (reranks, retrievals):
