@@ -179,6 +179,8 @@ class RouteSettings(Section):
 
     position_base: Annotated[int, Field(ge=0, le=1)] = 1
     """What a marker calls the first retrieved chunk: `[1]` or `[0]`."""
+    numbers_name_chunks: bool = True
+    """False: numbers in an answer do not count the retrieved list, as with LlamaIndex's citation engine."""
     cites: bool = True
     """False: the route never cites, so nothing is measured (`no_citation_format`)."""
     answer_format: Literal["auto", "json", "text"] = "auto"

@@ -460,3 +460,13 @@ def test_a_span_alone_is_placed_as_among_others(kind: Kind, changes: dict[str, A
     silent = Span(span_id=b"z" * 8, kind=0, start_ns=10**18 + 9, end_ns=10**18 + 9, trace_id=b"t" * 16)
     policy = ScorePolicy(routes=MappingProxyType({}))
     assert score([span], policy, routes_frozen=frozen) == score([span, silent], policy, routes_frozen=frozen)
+
+
+def test_numbers_of_a_citation_engine_name_no_chunk() -> None:
+    """Where a route says that its numbers count re-split sources, `[1]` credits nobody and the trace is not measured."""
+    policy = ScorePolicy(default_route=RoutePolicy(numbers_name_chunks=False))
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a", "b"], trace_id=b"t" * 16)
+    answer = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=4, positions=[1], trace_id=b"t" * 16)
+    result = score([retriever, answer], policy)
+    assert result is not None
+    assert (result.state, result.cited, result.unresolved) == (State.granularity_mismatch, [], 1)

@@ -19,6 +19,9 @@ class RoutePolicy:
 
     position_base: int = 1
     """What the first retrieved chunk is called by a positional marker: `[1]` (1) or `[0]` (0)."""
+    numbers_name_chunks: bool = True
+    """False: numbers in an answer count something else than the retrieved list, such as the re-split sources of a
+    citation engine; an answer that cites by number alone is then a `granularity_mismatch`."""
     cites: bool = True
     """False: answers of this route never cite, so their recall is not measurable (`no_citation_format`)."""
     answer_format: Literal["auto", "json", "text"] = "auto"

@@ -34,6 +34,8 @@ def resolve(answer: Span | None, retrieved: list[str], listed: Sequence[str], ro
     # Provider blocks count from a base of their own, which decode has made 1.
     base = 1 if answer.citation_form == _BLOCKS else route_policy.position_base
     positions = answer.positions or ()
+    if not route_policy.numbers_name_chunks:
+        listed = ()
     ids = _as_ids(positions, base, listed) if answer.citation_form != _BLOCKS else None
     for position in positions:
         index = position - base

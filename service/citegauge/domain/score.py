@@ -359,13 +359,20 @@ def _state(placed: Placed, nonconformant: bool) -> State:
         state = State.no_citation_format
     elif answer is None:
         state = State.no_output
-    elif answer.flags & _FILE_LEVEL_CITATIONS and not all(span.flags & _FILE_LEVEL_IDS for span in used):
+    elif _other_granularity(answer, used, route_policy):
         state = State.granularity_mismatch
     elif nonconformant:
         state = State.nonconformant
     else:
         state = State.measured
     return state
+
+
+def _other_granularity(answer: Span, used: list[Span], route_policy: RoutePolicy) -> bool:
+    """Files are cited where chunks were retrieved, or numbers that count something else than the retrieved list."""
+    if answer.positions and not answer.cited and not route_policy.numbers_name_chunks:
+        return True
+    return bool(answer.flags & _FILE_LEVEL_CITATIONS) and not all(span.flags & _FILE_LEVEL_IDS for span in used)
 
 
 def _rank_weighted(ranks: list[int], n_retrieved: int) -> float:
