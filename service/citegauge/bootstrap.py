@@ -53,6 +53,8 @@ from citegauge.tools.watchdog import watchdog
 logger = logging.getLogger(__name__)
 
 Role = Literal["all", "rekey", "join", "roll"]
+STOP_MARGIN_S = 10.0
+"""What stopping may take beside draining: leaving the groups, closing the clients."""
 THREADS_MAX = 8
 """Blocking calls at the same time: two writers, the page's queries, rendering, restoring."""
 COLLECT_AFTER_OBJECTS = 50_000
@@ -109,7 +111,7 @@ def run_worker(settings: Settings, role: Role = "all") -> None:
     with _event_loop(worker) as loop:
         loop.run_until_complete(worker.prepare())
         with watchdog(worker.stalled, settings.web.stall_exit_s):
-            supervise.run(worker.supervisor(loop=loop))
+            supervise.run(worker.supervisor(loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
 
 
 def tame_collector() -> None:
@@ -207,7 +209,7 @@ def run_demo(options: DemoOptions) -> None:
     try:
         with _event_loop(worker) as loop:
             loop.run_until_complete(worker.prepare())
-            supervise.run(worker.supervisor(screen, loop=loop))
+            supervise.run(worker.supervisor(screen, loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
     finally:
         asyncio.run(broker.stop())
     if screen.failure:

@@ -6,6 +6,7 @@ exception goes to the caller, who says it once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -16,6 +17,8 @@ from typing import Any, NoReturn
 import mode
 
 from citegauge.errors import CitegaugeError
+
+logger = logging.getLogger(__name__)
 
 _CRASH_MESSAGES = frozenset(
     {
@@ -41,8 +44,13 @@ class _SaidByCaller(logging.Filter):
         return not expected and not (isinstance(error, RuntimeError) and "Event loop is closed" in str(error))
 
 
-def run(worker: mode.Worker) -> None:
-    """Run until a signal, then return; raises what made a service fail to start or crash."""
+def run(worker: mode.Worker, stop_s_max: float) -> None:
+    """Run until a signal, then return; raises what made a service fail to start or crash.
+
+    Stopping takes `stop_s_max` at most. A crash also ends the thread of Faust's consumer, and then its last commit may wait
+    for that thread for ever: the process must end all the same, or nobody takes its partitions over.
+    """
+    _bound_stopping(worker, stop_s_max)
     if hasattr(worker, "spinner"):
         worker.spinner = None  # Faust's; it writes escape codes where there is no terminal, too
     said = _SaidByCaller()
@@ -56,6 +64,18 @@ def run(worker: mode.Worker) -> None:
             handler.removeFilter(said)
     if cause is not None:
         raise cause
+
+
+def _bound_stopping(worker: Any, stop_s_max: float) -> None:
+    stop = worker.stop
+
+    async def bounded() -> None:
+        # Not cancelled when it is late: what hangs would hang in its cancellation, too. The loop's end is its end.
+        _, late = await asyncio.wait({asyncio.ensure_future(stop())}, timeout=stop_s_max)
+        if late:
+            logger.warning("a part of the worker did not stop within %g s and is left behind", stop_s_max)
+
+    worker.stop = bounded
 
 
 def leave(status: int) -> NoReturn:
