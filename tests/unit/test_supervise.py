@@ -16,9 +16,9 @@ class Crashing(mode.Service):
 
     async def on_start(self) -> None:
         """Crash in the background, as a loop does."""
-        self.add_future(self._crash())
+        self.add_future(self._end_badly())
 
-    async def _crash(self) -> None:
+    async def _end_badly(self) -> None:
         raise FatalError("the reason")
 
 
