@@ -12,8 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from citegauge.adapters.rolling import View
-from citegauge.adapters.rolling.tier import window_row
+from citegauge.adapters.rolling import View, window_row
 from citegauge.cli import cli
 from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.intervals import wilson

@@ -1,11 +1,13 @@
 """The cold tier: panes topic → rolling windows.
 
 restore.py   closed panes, folded in SQL, when a partition is assigned
-tier.py      messages, acknowledgements, windows
+tier.py      messages, acknowledgements
+view.py      the windows as metrics, page and backtest see them
 app.py       the Faust app around it
 """
 
 from citegauge.adapters.rolling.app import build_app
-from citegauge.adapters.rolling.tier import RollTier, View, window_row
+from citegauge.adapters.rolling.tier import RollTier
+from citegauge.adapters.rolling.view import View, view_of, window_row
 
-__all__ = ["RollTier", "View", "build_app", "window_row"]
+__all__ = ["RollTier", "View", "build_app", "view_of", "window_row"]

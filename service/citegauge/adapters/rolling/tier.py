@@ -11,14 +11,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import stamina
 
 from citegauge.adapters.rolling.restore import restored_store
+from citegauge.adapters.rolling.view import View, view_of
 from citegauge.domain.policy import SECOND_NS
 from citegauge.domain.recall import Group
 from citegauge.domain.window import (
@@ -28,8 +28,6 @@ from citegauge.domain.window import (
     RollUp,
     WindowStore,
     bounds,
-    roll_up,
-    stats,
     window_end_s,
 )
 from citegauge.errors import RetryableError
@@ -45,24 +43,10 @@ from citegauge.ports import (
 
 logger = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
-YIELD_EVERY_ROWS = 50
-"""Rows computed between two turns of the event loop: a few milliseconds. The hot tier's heartbeats share it."""
 STALE_INTERVALS = 3
 _decode = msgspec.json.Decoder(PaneMessage).decode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The windows as last computed: what metrics, page and the `windows` table show."""
-
-    as_of_ns: int = 0
-    caught_up: bool = False
-    rows: tuple[WindowRow, ...] = ()
-    roll_ups: tuple[RollUp, ...] = ()
-    sources: Mapping[str, Heartbeat] = field(default_factory=dict)
 
 
 class _Ack:
@@ -227,21 +211,13 @@ class RollTier:
                 owned.store.advance(end_s)
                 groups.extend(owned.store.group_windows())
                 await asyncio.sleep(0)
-        # Each has its own counts by now, so what is read meanwhile does not show in some of them only.
-        roll_ups = tuple([item async for item in _in_turns(roll_up(groups))])
-        rows = tuple([window_row(item, as_of_ns) async for item in _in_turns((*roll_ups, *groups))])
         before = self.view
-        self.view = View(
-            as_of_ns=as_of_ns,
-            caught_up=self._as_of.caught_up(wall_ns),
-            rows=rows,
-            roll_ups=roll_ups,
-            sources=dict(self._as_of.sources),
-        )
-        if rows and end_s > self._stored_end_s:
+        sources = dict(self._as_of.sources)
+        self.view = await view_of(groups, as_of_ns, caught_up=self._as_of.caught_up(wall_ns), sources=sources)
+        if self.view.rows and end_s > self._stored_end_s:
             self._stored_end_s = end_s
             # The minute that is over once more: its first row was computed when it had just begun.
-            self._store_rows([*before.rows, *rows])
+            self._store_rows([*before.rows, *self.view.rows])
         return self.view
 
     @property
@@ -258,35 +234,6 @@ class RollTier:
     def unacked(self) -> int:
         """Messages that are held back."""
         return sum(held.last - held.first + 1 for owned in self._owned.values() for held in owned.held)
-
-
-async def _in_turns(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """The same, letting others run now and then."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % YIELD_EVERY_ROWS == 0:
-            await asyncio.sleep(0)
-
-
-def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
-    """The row of one window; scores stay out where several scorers are merged."""
-    tally = item.tally
-    numbers = stats(tally, with_scores=item.scorers == 1)
-    return WindowRow(
-        window=item.window.name,
-        window_start=item.start_s,
-        window_end=item.end_s,
-        **item.group._asdict(),
-        **asdict(numbers),
-        states=tally.state_counts(),
-        citations=tally.citations,
-        hallucinated=tally.hallucinated,
-        dropped_citations=tally.dropped_citations,
-        unresolved=tally.unresolved,
-        nonconformant=tally.nonconformant,
-        recounted=tally.recounted,
-        version=as_of_ns,
-    )
 
 
 def _row_group(row: PaneRow) -> Group:
