@@ -11,6 +11,7 @@ The map, in the order in which data flows:
     pipeline.py             the five above for one partition, on one screen
     adapters/kafka/hot.py   reads Kafka, runs the pipeline, publishes and commits
     domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h
+    domain/baseline.py      DETECT: what is usual; against it: compare.py (the hour), cusum.py (6 h), shift.py (scores)
     adapters/rolling/       the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker
     tools/                  replay, simulate, demo, doctor, audit, forget, rules
