@@ -92,3 +92,24 @@ def test_the_payload_is_kept_only_when_it_is_asked_for() -> None:
     assert MARKER not in published("jsonl", broken).decode()
     kept = msgspec.json.decode(published("jsonl", broken, payload=True))["dead"][0]["payload"]
     assert kept is not None
+
+
+@pytest.mark.parametrize(
+    "field", ["trace_id", "span_id", "parent_span_id", "start_time_unix_nano", "end_time_unix_nano"]
+)
+def test_prose_in_place_of_an_id_or_a_time_is_not_repeated(field: str) -> None:
+    """A dead letter says what it found there: a word, but of a sentence only that it is text, and how long."""
+    span = {
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        "span_id": "00f067aa0ba902b7",
+        "kind": "retrieval",
+        "start_time_unix_nano": 1,
+        "end_time_unix_nano": 2,
+    }
+
+    def detail(value: str) -> str:
+        rows = msgspec.json.decode(published("jsonl", json.dumps(span | {field: value}).encode()))
+        return str(rows["dead"][0]["detail"])
+
+    assert detail(f"why was {MARKER} dismissed?") == f"str of length {len(MARKER) + 19}"
+    assert detail("oops") == "'oops'"

@@ -6,6 +6,7 @@ bytes → envelope → `RawSpan` (ids and times canonical, attributes as sent) �
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -43,14 +44,15 @@ class FaultError(Exception):
         self.detail = shown(detail)
 
 
-DETAIL_LENGTH_MAX = 120
-"""Characters of a fault's detail."""
+_WORD = re.compile(r"[\w.:/+=-]{1,64}", re.ASCII)
+"""What an identifier or a time may look like. Anything else in their place may be somebody's question."""
 
 
 def shown(value: object) -> str:
-    """A value for a fault's detail. Structures and huge numbers by type only: their text may be endless, or fail."""
+    """A value for a fault's detail: one word or number, else only what kind of thing it is and how long."""
     if isinstance(value, str | bytes):
-        return repr(value[:DETAIL_LENGTH_MAX])[:DETAIL_LENGTH_MAX]
+        text = value if isinstance(value, str) else value.decode("ascii", "replace")
+        return repr(value) if _WORD.fullmatch(text) else f"{type(value).__name__} of length {len(value)}"
     if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 256):
         return repr(value)
     return type(value).__name__

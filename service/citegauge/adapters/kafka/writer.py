@@ -18,6 +18,8 @@ from citegauge.ports import PaneRow, Row, RowSink
 from citegauge.settings import ClickHouseSettings
 
 DAY_S = 86_400
+SLICE_ROWS_MAX = 10_000
+"""Rows made into columns at a time: the windows of thousands of groups come at once, and take a kilobyte each."""
 
 
 class _Batch(NamedTuple):
@@ -109,7 +111,12 @@ def _by_type(batches: Iterable[Sequence[Row]]) -> list[Sequence[Row]]:
                     panes[key] = row
             else:
                 by_type.setdefault(type(row), []).append(row)
-    return [*by_type.values(), *_by_day(panes.values())]
+    return [*(part for rows in by_type.values() for part in _slices(rows)), *_by_day(panes.values())]
+
+
+def _slices(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Not for panes: who restores windows must not find one half of a minute's final rows."""
+    return [rows[start : start + SLICE_ROWS_MAX] for start in range(0, len(rows), SLICE_ROWS_MAX)]
 
 
 def _by_day(panes: Iterable[PaneRow]) -> list[Sequence[Row]]:

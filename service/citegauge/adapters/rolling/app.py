@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from typing import Any, cast
 
 import faust
@@ -13,6 +14,9 @@ from citegauge.settings import KafkaSettings
 
 COMMIT_QUIET_S_MAX = 86_400.0
 """Faust warns past it. Open panes hold commits back, and so does a ClickHouse that is away."""
+REST_RATIO = 2.0
+"""How long computing the windows rests, in times of what it took: with thousands of groups it takes longer than the
+interval, and reading and joining need the same event loop."""
 METADATA_AGE_MS_MAX = 10_000
 """A broker that has just started may not know the topic yet; left to Faust, its partitions come back after five minutes."""
 
@@ -62,9 +66,17 @@ def build_app(tier: RollTier, settings: KafkaSettings, interval_s: float, creden
     async def on_assigned(_: Any, assigned: Any, **__: Any) -> None:
         tier.assign({tp.partition for tp in assigned if tp.topic == settings.panes_topic})
 
+    resting_until_s = 0.0
+
     @app.timer(interval=interval_s)  # type: ignore[untyped-decorator]  # Faust's own
     async def publish() -> None:
-        await tier.publish()
+        nonlocal resting_until_s
+        begun_s = time.monotonic()
+        tier.turned_ns = time.monotonic_ns()
+        if begun_s >= resting_until_s:
+            await tier.publish()
+            took_s = time.monotonic() - begun_s
+            resting_until_s = begun_s + took_s + REST_RATIO * took_s
 
     cast("Any", app.on_partitions_assigned).connect(on_assigned, weak=False)
     return app
