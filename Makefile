@@ -75,4 +75,4 @@ lock:  ## resolve the pins again after a change of dependencies (needs uv)
 	$(LOCK) --group build --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean:  ## remove what make made, .venv included
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .fuzz
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .fuzz .audit
