@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from citegauge.domain.window import (
     RollUp,
     WindowStore,
     bounds,
+    cell_of,
     roll_up,
     window_end_s,
 )
@@ -149,6 +151,23 @@ class Windows(RuleBasedStateMachine):
             (one.window.name, one.group): (one.start_s, one.end_s, one.tally) for one in self.store.group_windows()
         }
         assert found == self.naive.windows()
+
+    @invariant()
+    def cells_equal_the_naive_ones(self) -> None:
+        """Each cell of each window has the moments of its panes, whether it was asked for before or not."""
+        for window, keep in itertools.product(WINDOWS, (False, True, True)):
+            start_s, end_s = bounds(window, self.naive.end_s)
+            sums: dict[Group, dict[int, Tally]] = {}
+            for (_, pane_s, group), (_, tally) in self.naive.panes.items():
+                if start_s <= pane_s < end_s:
+                    cell_s = pane_s // window.cell_s * window.cell_s
+                    sums.setdefault(group, {}).setdefault(cell_s, Tally()).merge(tally)
+            for group in {*sums, *self.store.groups()}:
+                expected = [cell_of(cell_s, tally) for cell_s, tally in sorted(sums.get(group, {}).items())]
+                found = self.store.cells(group, window, keep=keep)
+                assert [cell for cell in found if cell.recall.n or cell.score.n] == [
+                    cell for cell in expected if cell.recall.n or cell.score.n
+                ]
 
     @invariant()
     def roll_ups_are_sums_of_groups(self) -> None:

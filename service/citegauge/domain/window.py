@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from citegauge.domain.distribution import fraction_value, histogram_value, mean, quantiles, total
+from citegauge.domain.intervals import Moments, moments
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
 
@@ -99,14 +100,31 @@ class RollUp(NamedTuple):
     """How many scorers with scores are merged in it."""
 
 
+class CellValues(NamedTuple):
+    """What one cell of one group's window amounts to, for the detectors."""
+
+    start_s: int
+    recall: Moments
+    score: Moments
+
+
+def cell_of(start_s: int, tally: Tally) -> CellValues:
+    """Of a cell's tally."""
+    return CellValues(
+        start_s, moments(tally.recall_counts, fraction_value), moments(tally.score_counts, histogram_value)
+    )
+
+
 class _Roll:
     """One window of one group over closed panes: cells by start, and their running sum."""
 
-    __slots__ = ("cells", "end_s", "start_s", "sum", "window")
+    __slots__ = ("cells", "end_s", "known", "start_s", "sum", "window")
 
     def __init__(self, window: WindowLength, end_s: int) -> None:
         self.window = window
         self.cells: dict[int, Tally] = {}
+        self.known: dict[int, CellValues] = {}
+        """What was computed of cells that have not changed since."""
         self.sum = Tally()
         self.start_s, self.end_s = bounds(window, end_s)
 
@@ -119,12 +137,23 @@ class _Roll:
         if cell is None:
             cell = self.cells[cell_s] = Tally()
         cell.merge(tally)
+        self.known.pop(cell_s, None)
         self.sum.merge(tally)
 
     def advance(self, end_s: int) -> None:
         self.start_s, self.end_s = bounds(self.window, end_s)
         for cell_s in [cell_s for cell_s in self.cells if cell_s < self.start_s]:
             self.sum.merge(self.cells.pop(cell_s), sign=-1)
+            self.known.pop(cell_s, None)
+
+    def cell(self, cell_s: int, keep: bool) -> CellValues:
+        """What a cell amounts to; `keep` remembers it."""
+        found = self.known.get(cell_s)
+        if found is None:
+            found = cell_of(cell_s, self.cells[cell_s])
+            if keep:
+                self.known[cell_s] = found
+        return found
 
 
 class _GroupWindows:
@@ -241,6 +270,39 @@ class WindowStore:
                         tally.merge(cell)
                 if tally.states:
                     yield RollUp(window, start_s, end_s, group, tally, 1 if tally.score_counts else 0)
+
+    def groups(self) -> list[Group]:
+        """Every full group that any pane is known of."""
+        found = dict.fromkeys(self._groups)
+        for cells in self._detail.values():
+            found |= dict.fromkeys(cells)
+        return list(found)
+
+    def cells(self, group: Group, window: WindowLength, *, keep: bool = False) -> list[CellValues]:
+        """A group's cells of one window, closed and open panes together, oldest first; none where no pane is.
+
+        `keep` remembers what closed panes amount to, for who asks every minute.
+        """
+        start_s, end_s = bounds(window, self.end_s)
+        waiting: dict[int, Tally] = {}
+        for (_, pane_s), panes in self._detail.items():
+            known = panes.get(group)
+            if known is not None and start_s <= pane_s < end_s:
+                waiting.setdefault(pane_s // window.cell_s * window.cell_s, Tally()).merge(known[1])
+        closed = self._groups.get(group)
+        if closed is None:
+            return [cell_of(cell_s, waiting[cell_s]) for cell_s in sorted(waiting)]
+        roll = closed.rolls[WINDOWS.index(window)]
+        found = []
+        for cell_s in sorted(roll.cells.keys() | waiting.keys()):
+            tally = waiting.get(cell_s)
+            if tally is None:
+                found.append(roll.cell(cell_s, keep))
+            else:
+                if cell_s in roll.cells:
+                    tally.merge(roll.cells[cell_s])
+                found.append(cell_of(cell_s, tally))
+        return found
 
     def _windows(self, group: Group) -> _GroupWindows:
         windows = self._groups.get(group)
