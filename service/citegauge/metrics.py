@@ -19,7 +19,8 @@ class Metric(NamedTuple):
     help: str
 
 
-_WINDOW = ("route", "top_k_bucket", "window")
+_SLICE = ("route", "top_k_bucket")
+_WINDOW = (*_SLICE, "window")
 _PARTITION = ("topic", "partition")
 
 METRICS: tuple[Metric, ...] = (
@@ -82,6 +83,61 @@ METRICS: tuple[Metric, ...] = (
         (*_WINDOW, "share", "stat"),
         "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results "
         "(of traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 %, Wilson).",
+    ),
+    # -- detectors: each full group (model, retriever version, scorer) against its own past
+    Metric(
+        "citegauge_compared_recall_ratio",
+        "gauge",
+        "ratio",
+        (*_SLICE, "stat"),
+        "Mean cited-chunk recall of the last hour (stat after) and of the day before it (before), both at the hour's mix of "
+        "models, retriever versions and scorers, and their standard errors (se_after, which holds how much an hour's level "
+        "wanders by itself, and se_before). Groups without enough past are left out: a new version cannot fall.",
+    ),
+    Metric(
+        "citegauge_compared_recall_traces",
+        "gauge",
+        "traces",
+        (*_SLICE, "side"),
+        "Measured traces on each side (before, after) of the groups that were compared.",
+    ),
+    Metric(
+        "citegauge_compared_top1_score",
+        "gauge",
+        "score",
+        (*_SLICE, "scorer", "stat"),
+        "The same for the top-1 score, within one scorer; stat is before, after, se_before, se_after or sd (standard "
+        "deviation of single scores before, within groups).",
+    ),
+    Metric(
+        "citegauge_compared_top1_score_traces",
+        "gauge",
+        "traces",
+        (*_SLICE, "scorer", "side"),
+        "Traces with a score on each side (before, after) of the groups that were compared.",
+    ),
+    Metric(
+        "citegauge_baseline_recall_ratio",
+        "gauge",
+        "ratio",
+        (*_SLICE, "baseline", "stat"),
+        "What is usual at the hour's mix of groups: mean and sd (of single traces) of recall in the last 24h or 7d, without "
+        "the last 6 hours, which are what is tested. From 100 traces and 6 hours with traffic on.",
+    ),
+    Metric(
+        "citegauge_baseline_recall_traces",
+        "gauge",
+        "traces",
+        (*_SLICE, "baseline"),
+        "Measured traces that the baseline rests on.",
+    ),
+    Metric(
+        "citegauge_detector_ratio",
+        "gauge",
+        "ratio",
+        (*_SLICE, "scorer", "detector"),
+        "A detector's statistic over its decision limit; from 1 on it is an alarm. recall_cusum: recall of the last 6 hours "
+        "fell short of the baseline (scorer is *); score_shift: the scores of the hour are distributed otherwise.",
     ),
     Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
     Metric(

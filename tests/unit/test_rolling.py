@@ -12,7 +12,7 @@ import pytest
 from citegauge.adapters.rolling import RollTier
 from citegauge.domain.distribution import fraction_key
 from citegauge.domain.policy import SECOND_NS
-from citegauge.errors import FatalError
+from citegauge.errors import FatalError, RetryableError
 from citegauge.ports import ClosedMarker, HeartbeatMessage, PaneMessage, PaneRow, PaneUpdate, panes_partition
 
 if TYPE_CHECKING:
@@ -27,12 +27,16 @@ DAY_S = 86_400
 class FakeReader:
     """A ClickHouse without rows; or one that fails, or one that answers when told."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: Exception | None = None, of: str = "") -> None:
+        """`of`: only queries with these words fail."""
         self.failure = failure
+        self.of = of
+        self.asked: list[str] = []
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """No rows."""
-        if self.failure is not None:
+        self.asked.append(sql)
+        if self.failure is not None and self.of in sql:
             raise self.failure
         return []
 
@@ -75,14 +79,16 @@ class Bench:
         return SimpleNamespace(message=message, value=value, app=SimpleNamespace(consumer=consumer))
 
 
-def pane(pane_s: int, *, version: int = 1, source: str = SOURCE, n: int = 4) -> PaneUpdate:
+def pane(
+    pane_s: int, *, version: int = 1, source: str = SOURCE, n: int = 4, model: str = "m", cited: int = 1
+) -> PaneUpdate:
     """`n` measured traces that cite one of two chunks."""
     return PaneUpdate(
         PaneRow(
             pane=pane_s,
             route="support",
             top_k_bucket="1-5",
-            model="m",
+            model=model,
             retriever_version="r",
             scorer="s",
             source=source,
@@ -96,7 +102,7 @@ def pane(pane_s: int, *, version: int = 1, source: str = SOURCE, n: int = 4) -> 
             ids_dropped=0,
             nonconformant=0,
             recounted=0,
-            recall_counts={fraction_key(1, 2): n},
+            recall_counts={fraction_key(cited, 2): n},
             rank_weighted_counts={},
             score_counts={},
         )
@@ -195,6 +201,63 @@ async def test_a_minute_is_stored_when_it_begins_and_again_when_it_is_over() -> 
         if (row.window, row.model, row.scorer) == ("1h", "*", "*"):
             newest[row.window_end] = row.n
     assert newest == {NOON_S + 60: 4, NOON_S + 120: 4}
+
+
+async def test_detectors_run_once_a_minute_and_go_with_their_partition() -> None:
+    """The hour is compared with the day before it, as of the minute; a new model is no part of it."""
+    bench = await Bench().own()
+    for minutes in range(1, 300):
+        await bench.take(pane(NOON_S - 60 * minutes, cited=2 if minutes > 59 else 1))
+    await bench.take(pane(NOON_S - 60, model="new", n=500, cited=0))
+    await bench.take(beat(NOON_S))
+    await bench.tier.publish()
+    (signal,) = (await bench.tier.settle()).signals
+    assert signal.compared is not None
+    assert (signal.compared.before, signal.compared.after) == (1.0, 0.5)
+    assert (signal.compared.n_before, signal.compared.n_after) == (4 * 240, 4 * 59)
+
+    await bench.take(pane(NOON_S, n=100))
+    await bench.tier.publish()
+    assert (await bench.tier.settle()).signals == (signal,), "the minute is the same"
+    bench.now_s += 60
+    await bench.take(beat(NOON_S))
+    await bench.tier.publish()
+    (later,) = (await bench.tier.settle()).signals
+    assert later.compared is not None
+    assert later.compared.n_after == 4 * 58 + 100, "a minute came and one went"
+
+    bench.tier.assign(set())
+    assert (await bench.tier.publish()).signals == ()
+
+
+async def test_no_week_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """ClickHouse that does not answer for the 7 days is one warning; the day alone goes on, hour after hour."""
+    reader = FakeReader(RetryableError("no answer"), of="toStartOfHour")
+    bench = await Bench(reader).own()
+    for _ in range(3):
+        await bench.take(pane(int(bench.now_s) - 7_200, n=40))
+        await bench.take(pane(int(bench.now_s) - 60, n=40))
+        await bench.take(beat(bench.now_s))
+        await bench.tier.publish()
+        (signal,) = (await bench.tier.settle()).signals
+        assert signal.compared is not None
+        bench.now_s += 3_600
+    asked = [sql for sql in reader.asked if "toStartOfHour" in sql]
+    assert len(asked) == 3
+    assert len([record for record in caplog.records if "7 d baseline" in record.message]) == 1
+
+
+async def test_a_defect_of_the_detectors_is_raised() -> None:
+    """What runs in the background does not fail in silence."""
+    reader = FakeReader(ZeroDivisionError("defect"), of="toStartOfHour")
+    bench = await Bench(reader).own()
+    await bench.take(pane(NOON_S - 60))
+    await bench.take(beat(NOON_S))
+    await bench.tier.publish()
+    with pytest.raises(ZeroDivisionError):
+        await bench.tier.settle()
+    with pytest.raises(ZeroDivisionError):
+        await bench.tier.publish()
 
 
 async def test_acknowledged_is_the_prefix_whose_panes_are_closed() -> None:

@@ -14,6 +14,7 @@ from citegauge.adapters.rolling import RollTier, View
 from citegauge.domain.distribution import fraction_value, histogram_value
 from citegauge.domain.intervals import mean_interval, moments, wilson
 from citegauge.domain.recall import STATE_NAMES
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import MERGED, RollUp
 from citegauge.metrics import Sample
 from citegauge.pipeline import KIND_NAMES
@@ -40,6 +41,9 @@ def window_samples(view: View, series_max: int) -> Iterator[Sample]:
     for item in view.roll_ups:
         if (item.group.route, item.group.top_k_bucket) in kept:
             yield from _spread_samples(item)
+    for signal in view.signals:
+        if (signal.route, signal.top_k_bucket) in kept:
+            yield from signal_samples(signal)
     yield Sample("citegauge_window_series_dropped", (), len(pairs) - len(kept))
     yield Sample("citegauge_as_of_timestamp_seconds", (), view.as_of_ns / 1e9)
     yield Sample("citegauge_as_of_caught_up", (), view.caught_up)
@@ -113,6 +117,31 @@ def _spread_samples(item: RollUp) -> Iterator[Sample]:
     if interval is not None:
         yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_lower"), interval.lower)
         yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_upper"), interval.upper)
+
+
+def signal_samples(signal: Signal) -> Iterator[Sample]:
+    """What the detectors say of one roll-up; nothing where too little is known."""
+    place = (signal.route, signal.top_k_bucket)
+    scored = signal.scorer != MERGED
+    key = (*place, signal.scorer) if scored else place
+    name, traces = (
+        ("citegauge_compared_top1_score", "citegauge_compared_top1_score_traces")
+        if scored
+        else ("citegauge_compared_recall_ratio", "citegauge_compared_recall_traces")
+    )
+    compared = signal.compared
+    if compared is not None:
+        for stat in ("before", "after", "se_before", "se_after", *(("sd",) if scored else ())):
+            yield Sample(name, (*key, stat), getattr(compared, stat))
+        yield Sample(traces, (*key, "before"), compared.n_before)
+        yield Sample(traces, (*key, "after"), compared.n_after)
+    for baseline, usual in signal.baselines.items():
+        yield Sample("citegauge_baseline_recall_ratio", (*key, baseline, "mean"), usual.mean)
+        yield Sample("citegauge_baseline_recall_ratio", (*key, baseline, "sd"), math.sqrt(usual.variance))
+        yield Sample("citegauge_baseline_recall_traces", (*key, baseline), usual.n)
+    for detector, said in (("recall_cusum", signal.cusum), ("score_shift", signal.shift)):
+        if said is not None:
+            yield Sample("citegauge_detector_ratio", (*place, signal.scorer, detector), said.ratio)
 
 
 def hot_samples(hot: HotTier, publisher: Publisher) -> Iterator[Sample]:

@@ -1,6 +1,8 @@
 """The cold tier: panes topic → rolling windows.
 
 restore.py   closed panes, folded in SQL, when a partition is assigned
+detectors.py the detectors over a store's groups, in turns
+week.py      what the last 7 days hold, from ClickHouse
 tier.py      messages, acknowledgements
 view.py      the windows as metrics, page and backtest see them
 app.py       the Faust app around it

@@ -12,15 +12,19 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import stamina
 
+from citegauge.adapters.rolling.detectors import Detectors
 from citegauge.adapters.rolling.restore import restored_store
 from citegauge.adapters.rolling.view import View, view_of
+from citegauge.adapters.rolling.week import usual_week
 from citegauge.domain.policy import SECOND_NS
 from citegauge.domain.recall import Group
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import (
     WINDOWS,
     AsOf,
@@ -30,7 +34,7 @@ from citegauge.domain.window import (
     bounds,
     window_end_s,
 )
-from citegauge.errors import RetryableError
+from citegauge.errors import CitegaugeError, RetryableError
 from citegauge.pipeline import tally_of
 from citegauge.ports import (
     ClosedMarker,
@@ -46,6 +50,8 @@ logger = logging.getLogger(__name__)
 HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
 STALE_INTERVALS = 3
+WEEK_EVERY_S = 3_600
+"""How often, in as-of time, the 7 days are read again."""
 _decode = msgspec.json.Decoder(PaneMessage).decode
 
 
@@ -88,6 +94,16 @@ class _Owned:
         """Also set when the partition is taken away, so that nobody waits for it any longer."""
         self.restoring: asyncio.Task[None] | None = None
         self.held: deque[_Held] = deque()
+        self.detectors = Detectors()
+        self.signals: tuple[Signal, ...] = ()
+        self.week_hour = 0
+        """The hour of as-of in which the 7 days were last asked for."""
+        self.reading: asyncio.Task[None] | None = None
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What runs for it in the background."""
+        return [task for task in (self.restoring, self.reading) if task is not None]
 
     @property
     def oldest_s(self) -> int:
@@ -117,6 +133,10 @@ class RollTier:
         self._owned: dict[int, _Owned] = {}
         self._as_of = AsOf(int(STALE_INTERVALS * interval_s * SECOND_NS))
         self._stored_end_s = 0
+        self._signals_end_s = 0
+        self._signalling: asyncio.Task[None] | None = None
+        self._week_turn = asyncio.Lock()
+        self._week_failed = False
         self.view = View()
         self.acked_early = 0
         self.unreadable = 0
@@ -129,8 +149,8 @@ class RollTier:
         """Own exactly these partitions; new ones are restored from ClickHouse in the background."""
         for partition in self._owned.keys() - partitions:
             gone = self._owned.pop(partition)
-            if gone.restoring is not None:
-                gone.restoring.cancel()
+            for task in gone.tasks:
+                task.cancel()
             gone.restored.set()
         for partition in partitions - self._owned.keys():
             owned = self._owned[partition] = _Owned()
@@ -198,26 +218,77 @@ class RollTier:
 
     async def publish(self) -> View:
         """Compute the windows as of now. Rows go to ClickHouse once a minute of as-of time."""
-        for owned in self._owned.values():
-            if owned.restoring is not None and owned.restoring.done():
-                owned.restoring.result()  # raises what the restoring raised
+        for task in self._tasks():
+            if task.done():
+                task.result()  # raises what it raised
         self.turned_ns = time.monotonic_ns()
         wall_ns = self._wall_ns()
         as_of_ns = self._as_of.update(wall_ns) or self._restored_ns
         end_s = window_end_s(as_of_ns) if as_of_ns else 0
-        groups: list[RollUp] = []
-        for owned in list(self._owned.values()):
+        windows: dict[int, list[RollUp]] = {}
+        for partition, owned in list(self._owned.items()):
             if owned.restored.is_set():
                 owned.store.advance(end_s)
-                groups.extend(owned.store.group_windows())
+                windows[partition] = list(owned.store.group_windows())
                 await asyncio.sleep(0)
         before = self.view
         sources = dict(self._as_of.sources)
-        self.view = await view_of(groups, as_of_ns, caught_up=self._as_of.caught_up(wall_ns), sources=sources)
+        groups = [item for found in windows.values() for item in found]
+        view = await view_of(groups, as_of_ns, caught_up=self._as_of.caught_up(wall_ns), sources=sources)
+        self.view = replace(view, signals=self._signals())
+        self._detect(windows, end_s)
         if self.view.rows and end_s > self._stored_end_s:
             self._stored_end_s = end_s
             # The minute that is over once more: its first row was computed when it had just begun.
             self._store_rows([*before.rows, *self.view.rows])
+        return self.view
+
+    # -- detectors ------------------------------------------------------------------------------------------------------
+
+    def _detect(self, windows: dict[int, list[RollUp]], end_s: int) -> None:
+        """Start the detectors, once a minute of as-of; they run beside the windows, which do not wait for them."""
+        if end_s <= self._signals_end_s or (self._signalling is not None and not self._signalling.done()):
+            return
+        self._signals_end_s = end_s
+        self._signalling = asyncio.create_task(self._signal(windows), name="detectors")
+        for partition in windows:
+            owned = self._owned.get(partition)
+            if owned is None or owned.week_hour >= end_s // WEEK_EVERY_S:
+                continue
+            if owned.reading is None or owned.reading.done():
+                owned.week_hour = end_s // WEEK_EVERY_S
+                owned.reading = asyncio.create_task(self._read_week(partition, owned), name=f"week-{partition}")
+
+    async def _signal(self, windows: dict[int, list[RollUp]]) -> None:
+        for partition, items in windows.items():
+            owned = self._owned.get(partition)
+            if owned is not None:
+                owned.signals = await owned.detectors.signals(owned.store, items)
+        self.view = replace(self.view, signals=self._signals())
+
+    async def _read_week(self, partition: int, owned: _Owned) -> None:
+        """One partition after the other: however long ClickHouse takes, it holds up one thread and nothing else."""
+        try:
+            async with self._week_turn:
+                owned.detectors.week = await asyncio.to_thread(
+                    usual_week, self._reader, self._database, partition, self._partitions, owned.store.end_s
+                )
+            self._week_failed = False
+        except CitegaugeError as exc:
+            if not self._week_failed:
+                self._week_failed = True
+                logger.warning("no 7 d baseline, the last 24 h stand alone until ClickHouse answers: %s", exc)
+
+    def _signals(self) -> tuple[Signal, ...]:
+        return tuple(signal for owned in self._owned.values() for signal in owned.signals)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        found = [task for owned in self._owned.values() for task in owned.tasks]
+        return found if self._signalling is None else [*found, self._signalling]
+
+    async def settle(self) -> View:
+        """Wait for what runs in the background; the view with its results. For who computes one moment after the other."""
+        await asyncio.gather(*self._tasks())
         return self.view
 
     @property

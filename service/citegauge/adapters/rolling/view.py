@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import Heartbeat, RollUp, roll_up, stats
 from citegauge.ports import WindowRow
 
@@ -23,6 +24,8 @@ class View:
     caught_up: bool = False
     rows: tuple[WindowRow, ...] = ()
     roll_ups: tuple[RollUp, ...] = ()
+    signals: tuple[Signal, ...] = ()
+    """What the detectors say, as of the last whole minute."""
     sources: Mapping[str, Heartbeat] = field(default_factory=dict)
 
 
