@@ -14,7 +14,7 @@ import msgspec
 from citegauge.conventions import SpanFault
 from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
 from citegauge.domain.join import JoinCounters, JoinState, has_time
-from citegauge.domain.pane import Tally
+from citegauge.domain.pane import COUNTERS, HISTOGRAMS, Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
 from citegauge.domain.recall import STATE_NAMES, Group, State
@@ -301,6 +301,10 @@ class PartitionPipeline:
             ids_dropped=tally.ids_dropped,
             nonconformant=tally.nonconformant,
             recounted=tally.recounted,
+            cited_top1=tally.cited_top1,
+            cited_top3=tally.cited_top3,
+            low_confidence=tally.low_confidence,
+            confidence_known=tally.confidence_known,
             recall_counts=dict(tally.recall_counts),
             rank_weighted_counts=dict(tally.rank_weighted_counts),
             score_counts=dict(tally.score_counts),
@@ -337,6 +341,7 @@ class PartitionPipeline:
             cited_ranks=result.cited_ranks,
             hallucinated_ids=result.hallucinated,
             dropped_cited_ids=result.dropped_cited,
+            low_confidence=result.low_confidence,
         )
 
     def _late_row(self, late: LateSpan) -> LateRow:
@@ -375,13 +380,10 @@ def tally_of(row: PaneRow) -> Tally:
     """The tally that a pane row carries. KeyError for an unknown state name."""
     tally = Tally()
     tally.set_state_counts(row.states)
-    tally.citations, tally.hallucinated = row.citations, row.hallucinated
-    tally.dropped_citations = row.dropped_citations
-    tally.unresolved, tally.ids_dropped = row.unresolved, row.ids_dropped
-    tally.nonconformant, tally.recounted = row.nonconformant, row.recounted
-    tally.recall_counts = dict(row.recall_counts)
-    tally.rank_weighted_counts = dict(row.rank_weighted_counts)
-    tally.score_counts = dict(row.score_counts)
+    for name in COUNTERS:
+        setattr(tally, name, getattr(row, name))
+    for name in HISTOGRAMS:
+        setattr(tally, name, dict(getattr(row, name)))
     return tally
 
 

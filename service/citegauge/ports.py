@@ -50,6 +50,8 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`<topic>/<partition>`."""
     dropped_cited_ids: list[str] = []
     """Those of `hallucinated_ids` that an earlier stage had returned."""
+    low_confidence: bool | None = None
+    """The top-1 score is below the route's threshold for its scorer; None without a score or a threshold."""
 
 
 class TraceTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -99,6 +101,14 @@ class PaneRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Histogram key of the top-1 score."""
     dropped_citations: int = 0
     """Hallucinated citations of chunks that an earlier stage had returned."""
+    cited_top1: int = 0
+    """Measured traces that cite the chunk of rank 1."""
+    cited_top3: int = 0
+    """Measured traces that cite a chunk of ranks 1 to 3."""
+    low_confidence: int = 0
+    """Traces whose top-1 score is below their route's threshold for the scorer."""
+    confidence_known: int = 0
+    """Traces with a top-1 score and such a threshold."""
 
 
 class LateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -154,6 +164,57 @@ class WindowRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     version: int
     """As-of time in ns: a later computation of the same window replaces an earlier one."""
     dropped_citations: int = 0
+    recall_sd: float | None = None
+    """None below two traces, as `score_sd`."""
+    recall_mean_lower: float | None = None
+    """All `*_lower` and `*_upper` are ends of 95 % intervals, None where there are too few traces for one."""
+    recall_mean_upper: float | None = None
+    recall_mid_p25: float | None = None
+    """Mid-distribution quantile, which moves with the whole distribution where the plain one stands on a lattice point."""
+    recall_mid_p50: float | None = None
+    recall_p25_lower: float | None = None
+    recall_p25_upper: float | None = None
+    recall_p50_lower: float | None = None
+    recall_p50_upper: float | None = None
+    score_mean: float | None = None
+    score_sd: float | None = None
+    score_p25_lower: float | None = None
+    score_p25_upper: float | None = None
+    score_p50_lower: float | None = None
+    score_p50_upper: float | None = None
+    cited_any_lower: float | None = None
+    cited_any_upper: float | None = None
+    cites_rank1_ratio: float | None = None
+    """Of measured answers, as `cited_any`; so `cites_rank1_3`, those that cite any of the first three chunks."""
+    cites_rank1_lower: float | None = None
+    cites_rank1_upper: float | None = None
+    cites_rank1_3_ratio: float | None = None
+    cites_rank1_3_lower: float | None = None
+    cites_rank1_3_upper: float | None = None
+    hallucinated_ratio: float | None = None
+    """Of citations."""
+    hallucinated_lower: float | None = None
+    hallucinated_upper: float | None = None
+    nonconformant_ratio: float | None = None
+    """Of traces that may have an answer."""
+    nonconformant_lower: float | None = None
+    nonconformant_upper: float | None = None
+    zero_results_ratio: float | None = None
+    """Of traces whose retrieval is known."""
+    zero_results_lower: float | None = None
+    zero_results_upper: float | None = None
+    low_confidence_ratio: float | None = None
+    """Of traces with a top-1 score and a threshold for it."""
+    low_confidence_lower: float | None = None
+    low_confidence_upper: float | None = None
+    unjoined_ratio: float | None = None
+    """Of all traces; the join rate is what is left."""
+    unjoined_lower: float | None = None
+    unjoined_upper: float | None = None
+    cited_top1: int = 0
+    cited_top3: int = 0
+    low_confidence: int = 0
+    confidence_known: int = 0
 
 
 Row = TraceRow | TraceTombstone | PaneRow | LateRow | WindowRow

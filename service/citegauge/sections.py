@@ -5,9 +5,11 @@ How they are read, and what they must agree on, stands in `settings`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from citegauge.conventions import ENVELOPES
 from citegauge.domain.policy import RoutePolicy
@@ -25,6 +27,21 @@ def _known_encoding(value: str) -> str:
 
 
 Encoding = Annotated[str, AfterValidator(_known_encoding)]
+
+
+def _threshold(value: Any) -> float:
+    """A string too: the environment has nothing else."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"must be a number, a top-1 score of this scorer, not {value!r}")
+    return number
+
+
+ScorerName = Annotated[str, Field(min_length=1)]
+Threshold = Annotated[float, BeforeValidator(_threshold)]
 
 
 class Section(BaseModel):
@@ -187,10 +204,13 @@ class RouteSettings(Section):
     """`json`: an answer that is not the agreed JSON is nonconformant."""
     score_direction: Literal["higher", "lower"] = "higher"
     """`lower`: the scores are distances, and meant to be."""
+    low_confidence_below: dict[ScorerName, Threshold] = {}
+    """By scorer: the top-1 score below which a retrieval counts as one of low confidence (of distances: above which)."""
 
     def policy(self) -> RoutePolicy:
         """As the core knows it."""
-        return RoutePolicy(**self.model_dump())
+        thresholds = MappingProxyType(dict(self.low_confidence_below))
+        return RoutePolicy(**self.model_dump(exclude={"low_confidence_below"}), low_confidence_below=thresholds)
 
 
 class ScoreSettings(Section):

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citegauge.domain.pane import COUNTERS
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, RoutePolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit
 from citegauge.domain.rekeyed import Rekeyed, trace_partition
@@ -201,7 +202,9 @@ def scenario(seed: int) -> tuple[Log, JoinPolicy, ScorePolicy]:
         disorder_s=rng.choice([1, 20, 60]),
         spans_per_record=rng.choice([1, 3, 8]),
     )
-    listed = {"support": RoutePolicy(), "billing": RoutePolicy(cites=False)} if rng.random() < 0.5 else {}
+    low, high = ({"unknown": threshold, "bge": threshold} for threshold in (0.95, 0.85))
+    support, billing = RoutePolicy(low_confidence_below=low), RoutePolicy(cites=False, low_confidence_below=high)
+    listed = {"support": support, "billing": billing} if rng.random() < 0.5 else {}
     join = JoinPolicy(
         join_window_ns=rng.choice([60, 120]) * SECOND_NS,
         out_of_orderness_ns=rng.choice([5, 30]) * SECOND_NS,
@@ -319,9 +322,7 @@ def _counted(rng: random.Random, tables: Tables) -> tuple[str, Any] | None:
     if found is None:
         return None
     key, row = found
-    name = rng.choice(
-        ["states", "citations", "hallucinated", "unresolved", "ids_dropped", "nonconformant", "recounted"]
-    )
+    name = rng.choice(["states", *COUNTERS])
     row[name] = {**row[name], "measured": row[name].get("measured", 0) + 1} if name == "states" else row[name] + 1
     return "panes", key
 

@@ -19,6 +19,7 @@ def results(draw: st.DrawFn) -> TraceResult:
     retrieved = [f"c{n}" for n in range(draw(st.integers(1, 6)))]
     ranks = sorted(draw(st.sets(st.integers(1, len(retrieved)))))
     measured = state == State.measured
+    score = draw(st.none() | st.floats(-10, 10))
     return TraceResult(
         trace_id=bytes(16),
         state=state,
@@ -34,10 +35,11 @@ def results(draw: st.DrawFn) -> TraceResult:
         unresolved=draw(st.integers(0, 2)),
         ids_dropped=draw(st.integers(0, 2)),
         rank_weighted_recall=draw(st.floats(0, 1)) if measured else None,
-        top1_score=draw(st.none() | st.floats(-10, 10)),
+        top1_score=score,
         nonconformant=draw(st.booleans()),
         synthetic_ids=False,
         retrieval_end_ns=0,
+        low_confidence=None if score is None else draw(st.none() | st.booleans()),
     )
 
 

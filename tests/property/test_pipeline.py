@@ -51,6 +51,10 @@ def counted(rows: list[TraceRow]) -> Tally:
         tally.unresolved += row.unresolved
         tally.ids_dropped += row.ids_dropped
         tally.nonconformant += row.nonconformant
+        tally.cited_top1 += row.recall is not None and 1 in row.cited_ranks
+        tally.cited_top3 += row.recall is not None and any(rank <= 3 for rank in row.cited_ranks)
+        tally.low_confidence += row.low_confidence is True
+        tally.confidence_known += row.low_confidence is not None
         if row.recall is not None:
             add_counts(tally.recall_counts, {fraction_key(row.cited_retrieved, row.retrieved): 1})
         if row.rank_weighted_recall is not None:

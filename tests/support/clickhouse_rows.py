@@ -137,6 +137,7 @@ def random_traces(rng: random.Random, start: int, minutes: int, n: int) -> list[
     for index in range(n):
         retrieved = rng.choice((1, 3, 5, 8, 50, 128, 65_535))
         cited = rng.randint(0, min(retrieved, 130))
+        first = rng.randint(1, retrieved - cited + 1)
         state = rng.choice(states)
         measured = state == "measured"
         scorer = rng.choice(("bge", "bm25", "unknown"))
@@ -162,8 +163,9 @@ def random_traces(rng: random.Random, start: int, minutes: int, n: int) -> list[
                 nonconformant=state == "nonconformant",
                 unresolved=rng.choice((0, 0, 1)),
                 ids_dropped=rng.choice((0, 3)),
-                cited_ranks=list(range(1, cited + 1)),
+                cited_ranks=list(range(first, first + cited)),
                 hallucinated_ids=["h"] * hallucinated,
+                low_confidence=rng.choice((True, False, False)) if scorer == "bge" else None,
             )
         )
     return rows
@@ -208,6 +210,10 @@ def _pane(key: tuple[Any, ...], members: list[TraceRow]) -> PaneRow:
         ids_dropped=sum(row.ids_dropped for row in members),
         nonconformant=sum(row.nonconformant for row in members),
         recounted=0,
+        cited_top1=sum(1 in row.cited_ranks for row in measured),
+        cited_top3=sum(not {1, 2, 3}.isdisjoint(row.cited_ranks) for row in measured),
+        low_confidence=sum(row.low_confidence is True for row in members),
+        confidence_known=sum(row.low_confidence is not None for row in members),
         recall_counts=dict(Counter(fraction_key(row.cited_retrieved, row.retrieved) for row in measured)),
         rank_weighted_counts=dict(
             Counter(histogram_key(row.rank_weighted_recall) for row in measured if row.rank_weighted_recall is not None)

@@ -387,6 +387,7 @@ ROW_FIELDS = {
     "cited_ranks": "cited_ranks",
     "hallucinated_ids": "hallucinated",
     "dropped_cited_ids": "dropped_cited",
+    "low_confidence": "low_confidence",
 }
 
 

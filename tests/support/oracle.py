@@ -69,6 +69,7 @@ def pane_numbers(results: list[tuple[TraceResult, bool]]) -> dict[str, object]:
     measured = [result for result, _ in results if result.state == State.measured]
     weighted = [result.rank_weighted_recall for result in measured if result.rank_weighted_recall is not None]
     scores = [result.top1_score for result, _ in results if result.top1_score is not None]
+    confidence = [result.low_confidence for result, _ in results if result.low_confidence is not None]
     return {
         "states": dict(Counter(STATE_NAMES[result.state] for result, _ in results)),
         "citations": sum(len(r.cited_ranks) + len(r.hallucinated) + r.unresolved for r, _ in results),
@@ -78,6 +79,10 @@ def pane_numbers(results: list[tuple[TraceResult, bool]]) -> dict[str, object]:
         "ids_dropped": sum(result.ids_dropped for result, _ in results),
         "nonconformant": sum(result.nonconformant for result, _ in results),
         "recounted": sum(again for _, again in results),
+        "cited_top1": sum(1 in result.cited_ranks for result in measured),
+        "cited_top3": sum(not {1, 2, 3}.isdisjoint(result.cited_ranks) for result in measured),
+        "low_confidence": confidence.count(True),
+        "confidence_known": len(confidence),
         "recall_counts": dict(Counter(fraction_key(len(r.cited_ranks), len(r.retrieved)) for r in measured)),
         "rank_weighted_counts": dict(Counter(map(histogram_key, weighted))),
         "score_counts": dict(Counter(map(histogram_key, scores))),
@@ -217,8 +222,8 @@ class Oracle:
         spans = [copy.span for copy in life.spans.values()]
         result = score(spans, self.scoring, routes_frozen=life.frozen)
         if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
-            gone = {"state": State.truncated, "rank_weighted_recall": None, "top1_score": None}
-            return msgspec.structs.replace(result, **gone)
+            gone = dict.fromkeys(("rank_weighted_recall", "top1_score", "low_confidence"))
+            return msgspec.structs.replace(result, state=State.truncated, **gone)
         return result
 
     def _close(self, pane: int, offset: int, *, forced: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from citegauge.adapters.web import Health, WebSources
 from citegauge.domain.distribution import fraction_key, histogram_key
-from citegauge.domain.pane import Tally
+from citegauge.domain.pane import COUNTERS, Tally
 from citegauge.domain.recall import Group, State
 from citegauge.domain.window import WindowStore, roll_up, stats, window_end_s
 from citegauge.ports import PaneRow, TraceRow, WindowRow
@@ -217,12 +217,7 @@ def _pane_row(pane_s: int, group: Group, version: int, tally: Tally) -> PaneRow:
         final=True,
         forced=False,
         states=tally.state_counts(),
-        citations=tally.citations,
-        hallucinated=tally.hallucinated,
-        unresolved=tally.unresolved,
-        ids_dropped=tally.ids_dropped,
-        nonconformant=tally.nonconformant,
-        recounted=tally.recounted,
+        **{name: getattr(tally, name) for name in COUNTERS},
         recall_counts=tally.recall_counts,
         rank_weighted_counts=tally.rank_weighted_counts,
         score_counts=tally.score_counts,

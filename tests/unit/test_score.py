@@ -297,6 +297,35 @@ def test_a_missing_first_score_is_missing() -> None:
     assert (found.top1_score, found.scores) == (None, [None, 0.5])
 
 
+@pytest.mark.parametrize(
+    ("below", "direction", "low"),
+    [
+        ({}, "higher", None),
+        ({"other": 0.95}, "higher", None),
+        ({"bge": 0.95}, "higher", True),
+        ({"bge": 0.9}, "higher", False),
+        ({"bge": 0.95}, "lower", False),
+        ({"bge": 0.9}, "lower", False),
+        ({"bge": 0.85}, "lower", True),
+    ],
+)
+def test_low_confidence_is_below_the_threshold_of_route_and_scorer(
+    below: dict[str, float], direction: str, low: bool | None
+) -> None:
+    """The threshold itself is good enough; without one for this scorer nothing is known; a distance is bad above it."""
+    spans = retrieval(1, 0, scorer="bge"), generation(1, 1)
+    assert (
+        result(*spans, policy=with_route(low_confidence_below=below, score_direction=direction)).low_confidence is low
+    )
+    assert result(*spans).low_confidence is None
+
+
+def test_without_a_score_no_confidence_is_known() -> None:
+    """A score that is missing is not a low one."""
+    spans = retrieval(1, 0, ["a"], scores=[None], first_score=None, scorer="bge"), generation(1, 1)
+    assert result(*spans, policy=with_route(low_confidence_below={"bge": 0.5})).low_confidence is None
+
+
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 

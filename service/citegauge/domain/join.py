@@ -323,7 +323,9 @@ class JoinState:
     def _measure(self, placed: Placed, n_spans: int) -> TraceResult:
         result = measure(placed, self.scoring)
         if n_spans > self.policy.trace_spans_max and result.matched:
-            return msgspec.structs.replace(result, state=State.truncated, rank_weighted_recall=None, top1_score=None)
+            return msgspec.structs.replace(
+                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None
+            )
         return result
 
     def _score(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> TraceResult:

@@ -7,15 +7,36 @@ from collections.abc import Mapping
 from citegauge.domain.distribution import Counts, add_counts, fraction_key, histogram_key
 from citegauge.domain.recall import STATE_NAMES, State, TraceResult
 
+COUNTERS = (
+    "citations",
+    "hallucinated",
+    "dropped_citations",
+    "unresolved",
+    "ids_dropped",
+    "nonconformant",
+    "recounted",
+    "cited_top1",
+    "cited_top3",
+    "low_confidence",
+    "confidence_known",
+)
+"""The plain sums of a tally, under the names that rows and tables have for them."""
+HISTOGRAMS = ("recall_counts", "rank_weighted_counts", "score_counts")
+"""Its counts by key."""
+
 
 class Tally:
     """Mutable sums over traces. Every field adds, subtracts and merges exactly, in any order."""
 
     __slots__ = (
         "citations",
+        "cited_top1",
+        "cited_top3",
+        "confidence_known",
         "dropped_citations",
         "hallucinated",
         "ids_dropped",
+        "low_confidence",
         "nonconformant",
         "rank_weighted_counts",
         "recall_counts",
@@ -34,6 +55,13 @@ class Tally:
         self.ids_dropped = 0
         self.nonconformant = 0
         self.recounted = 0
+        self.cited_top1 = 0
+        """Measured traces that cite the chunk of rank 1."""
+        self.cited_top3 = 0
+        """Measured traces that cite a chunk of ranks 1 to 3."""
+        self.low_confidence = 0
+        self.confidence_known = 0
+        """Traces of which `low_confidence` is known, either way."""
         self.recall_counts: Counts = {}
         self.rank_weighted_counts: Counts = {}
         self.score_counts: Counts = {}
@@ -50,11 +78,18 @@ class Tally:
         self.nonconformant += sign * result.nonconformant
         self.recounted += sign * recounted
         if result.state == State.measured:
-            _bump(self.recall_counts, fraction_key(len(result.cited_ranks), len(result.retrieved)), sign)
+            ranks = result.cited_ranks
+            _bump(self.recall_counts, fraction_key(len(ranks), len(result.retrieved)), sign)
+            if ranks and ranks[0] <= 3:  # ascending
+                self.cited_top3 += sign
+                self.cited_top1 += sign * (ranks[0] == 1)
             if result.rank_weighted_recall is not None:
                 _bump(self.rank_weighted_counts, histogram_key(result.rank_weighted_recall), sign)
         if result.top1_score is not None:
             _bump(self.score_counts, histogram_key(result.top1_score), sign)
+            if result.low_confidence is not None:
+                self.confidence_known += sign
+                self.low_confidence += sign * result.low_confidence
 
     def merge(self, other: Tally, sign: int = 1) -> None:
         """Add (sign 1) or subtract (sign -1) another tally."""
@@ -66,6 +101,10 @@ class Tally:
         self.ids_dropped += sign * other.ids_dropped
         self.nonconformant += sign * other.nonconformant
         self.recounted += sign * other.recounted
+        self.cited_top1 += sign * other.cited_top1
+        self.cited_top3 += sign * other.cited_top3
+        self.low_confidence += sign * other.low_confidence
+        self.confidence_known += sign * other.confidence_known
         add_counts(self.recall_counts, other.recall_counts, sign)
         add_counts(self.rank_weighted_counts, other.rank_weighted_counts, sign)
         add_counts(self.score_counts, other.score_counts, sign)

@@ -28,6 +28,8 @@ class RoutePolicy:
     """`json`: an answer that is not the JSON object with `citations` is nonconformant. `auto`: believe the span."""
     score_direction: Literal["higher", "lower"] = "higher"
     """`lower`: this route's scores are distances, and are meant to be; otherwise recorded distances are not scores."""
+    low_confidence_below: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By scorer, the top-1 score below which a retrieval is of low confidence; of distances, the one above which it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

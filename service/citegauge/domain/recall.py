@@ -71,6 +71,8 @@ class TraceResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """0 without a retrieval."""
     dropped_cited: list[str] = []
     """Those of `hallucinated` that an earlier stage did return, before a reranker or the context dropped them."""
+    low_confidence: bool | None = None
+    """The top-1 score is below the route's threshold for its scorer; None without a score or a threshold."""
 
     @property
     def recall(self) -> float | None:

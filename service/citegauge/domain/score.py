@@ -5,6 +5,7 @@ Formulas (R = retrieved set in rank order, C = cited set, both de-duplicated):
 * cited-chunk recall = |C ∩ R| / |R|
 * rank-weighted recall = Σ 1/rank over C ∩ R  ÷  Σ 1/rank over R, rank 1 first
 * top-1 score = score of the first document of the last stage that has scores
+* low confidence: top-1 score below the route's threshold for the scorer (of distances, above it)
 
 The recall is a proxy: a chunk that was never retrieved cannot be seen, and the ratio falls as |R| grows.
 """
@@ -154,6 +155,7 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
     for span in used:
         flags |= span.flags
         ids_dropped += span.ids_dropped
+    top1 = _top1(placed.scored, placed.route_policy)
     return TraceResult(
         trace_id=placed.trace_id,
         state=state,
@@ -169,11 +171,12 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
         unresolved=citations.unresolved,
         ids_dropped=ids_dropped,
         rank_weighted_recall=_rank_weighted(citations.ranks, len(retrieved)) if state == _MEASURED else None,
-        top1_score=_top1(placed.scored, placed.route_policy),
+        top1_score=top1,
         nonconformant=nonconformant,
         synthetic_ids=bool(flags & _SYNTHETIC_IDS),
         retrieval_end_ns=_latest_end(placed.stages),
         dropped_cited=dropped,
+        low_confidence=None if top1 is None else _low_confidence(top1, placed.group.scorer, placed.route_policy),
     )
 
 
@@ -320,6 +323,13 @@ def _top1(scored: list[Span] | None, route_policy: RoutePolicy) -> float | None:
     if route_policy.score_direction == "higher":
         unusable |= _DISTANCE
     return None if scored[0].flags & unusable else scored[0].first_score
+
+
+def _low_confidence(top1: float, scorer: str, route_policy: RoutePolicy) -> bool | None:
+    threshold = route_policy.low_confidence_below.get(scorer)
+    if threshold is None:
+        return None
+    return top1 < threshold if route_policy.score_direction == "higher" else top1 > threshold
 
 
 def _nonconformant(answer: Span | None, route_policy: RoutePolicy, citations: Resolved) -> bool:

@@ -47,6 +47,8 @@ def _default(field: FieldInfo) -> str:
         value = value.get_secret_value()
     if isinstance(value, bool):
         value = str(value).lower()
+    elif value == {}:
+        value = ""
     elif isinstance(value, tuple):
         value = ", ".join(map(str, value))
     elif isinstance(value, float) and value.is_integer():

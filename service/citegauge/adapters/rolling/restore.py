@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from citegauge.domain.pane import Tally
+from citegauge.domain.pane import COUNTERS, HISTOGRAMS, Tally
 from citegauge.domain.recall import Group
 from citegauge.domain.window import WINDOWS, WindowStore, bounds
 from citegauge.ports import SqlReader, panes_partition
 
 _GROUP = "route, top_k_bucket, model, retriever_version, scorer"
-_SUMS = (
-    "sumMap(states) AS states, sum(citations) AS citations, sum(hallucinated) AS hallucinated, "
-    "sum(dropped_citations) AS dropped_citations, "
-    "sum(unresolved) AS unresolved, sum(ids_dropped) AS ids_dropped, sum(nonconformant) AS nonconformant, "
-    "sum(recounted) AS recounted, sumMap(recall_counts) AS recall_counts, "
-    "sumMap(rank_weighted_counts) AS rank_weighted_counts, sumMap(score_counts) AS score_counts"
-)
+_MAPS = ("states", *HISTOGRAMS)
+_SUMS = ", ".join([*(f"sumMap({name}) AS {name}" for name in _MAPS), *(f"sum({name}) AS {name}" for name in COUNTERS)])
 
 
 def restored_store(reader: SqlReader, database: str, partition: int, partitions: int) -> WindowStore:
@@ -45,9 +40,7 @@ def restored_store(reader: SqlReader, database: str, partition: int, partitions:
                 store.restore_cell(window, int(row["cell"]), group, _tally(row))
     store.closed_through.update(closed)
     for row in reader.query(
-        f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, states, citations, hallucinated, "
-        f"dropped_citations, unresolved, ids_dropped, nonconformant, recounted, "
-        f"recall_counts, rank_weighted_counts, score_counts "
+        f"SELECT toUnixTimestamp(pane) AS pane_s, {_GROUP}, source, version, {', '.join((*_MAPS, *COUNTERS))} "
         f"FROM {panes} FINAL WHERE NOT ({closed_filter})",
         known,
     ):
@@ -68,17 +61,9 @@ def _group(row: Mapping[str, Any]) -> Group:
 def _tally(row: Mapping[str, Any]) -> Tally:
     tally = Tally()
     tally.set_state_counts(row["states"])
-    for name in (
-        "citations",
-        "hallucinated",
-        "dropped_citations",
-        "unresolved",
-        "ids_dropped",
-        "nonconformant",
-        "recounted",
-    ):
+    for name in COUNTERS:
         setattr(tally, name, int(row[name]))
-    for name in ("recall_counts", "rank_weighted_counts", "score_counts"):
+    for name in HISTOGRAMS:
         setattr(tally, name, {int(key): int(n) for key, n in row[name].items() if n})
     return tally
 

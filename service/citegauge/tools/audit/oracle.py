@@ -286,7 +286,9 @@ class Oracle:
         spans = [copy.span for copy in life.spans.values()]
         result = score(spans, self.scoring, routes_frozen=life.frozen)
         if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
-            return msgspec.structs.replace(result, state=State.truncated, rank_weighted_recall=None, top1_score=None)
+            return msgspec.structs.replace(
+                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None
+            )
         return result
 
     # -- closing ------------------------------------------------------------------------------------------------------

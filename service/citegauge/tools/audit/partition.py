@@ -224,6 +224,10 @@ def _pane_values(pane: ClosedPane, tally: Tally) -> Values:
         "ids_dropped": tally.ids_dropped,
         "nonconformant": tally.nonconformant,
         "recounted": tally.recounted,
+        "cited_top1": tally.cited_top1,
+        "cited_top3": tally.cited_top3,
+        "low_confidence": tally.low_confidence,
+        "confidence_known": tally.confidence_known,
         "recall_counts": tally.recall_counts,
         "rank_weighted_counts": tally.rank_weighted_counts,
         "score_counts": tally.score_counts,
@@ -253,6 +257,7 @@ def _trace_values(row: Row, closed_at: int) -> Values:
         "cited_ranks": result.cited_ranks,
         "hallucinated_ids": result.hallucinated,
         "dropped_cited_ids": result.dropped_cited,
+        "low_confidence": result.low_confidence,
     }
 
 

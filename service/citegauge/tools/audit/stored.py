@@ -16,6 +16,7 @@ _RANGE = (
 PANES = """
 SELECT toUnixTimestamp(pane) AS pane_s, route, top_k_bucket, model, retriever_version, scorer, version, final, forced,
        states, citations, hallucinated, dropped_citations, unresolved, ids_dropped, nonconformant, recounted,
+       cited_top1, cited_top3, low_confidence, confidence_known,
        recall_counts, rank_weighted_counts, score_counts
 FROM {database}.panes FINAL WHERE {range}
 """
@@ -23,7 +24,7 @@ TRACES = """
 SELECT toUnixTimestamp(pane) AS pane_s, route, top_k_bucket, model, retriever_version, scorer, trace_id, version,
        event_time_ns, state, top_k, retrieved, cited_retrieved, recall, rank_weighted_recall, top1_score, nonconformant,
        unresolved, ids_dropped, synthetic_ids, lag_ns, chunk_ids, chunk_scores, cited_ids, cited_ranks,
-       hallucinated_ids, dropped_cited_ids
+       hallucinated_ids, dropped_cited_ids, low_confidence
 FROM {database}.traces FINAL WHERE {range}
 """
 LATE = """
