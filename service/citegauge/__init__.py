@@ -12,8 +12,9 @@ The map, in the order in which data flows:
     adapters/kafka/hot.py   reads Kafka, runs the pipeline, publishes and commits
     domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h
     domain/baseline.py      DETECT: what is usual; against it: compare.py (the hour), cusum.py (6 h), shift.py (scores)
+    domain/mix.py           EXPLAIN: what changed within groups, what only moved; versions.py: new versions and old
     adapters/rolling/       the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker
-    tools/                  replay, simulate, demo, doctor, audit, forget, rules
+    tools/                  replay, simulate, demo, doctor, audit, explain, forget, rules
     bootstrap.py            ties them together; cli.py offers them as commands
 """

@@ -40,6 +40,7 @@ from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
 from citegauge.ports import WindowRow
 from citegauge.settings import Settings
+from citegauge.tools import explain as explaining
 from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
@@ -189,6 +190,15 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
         return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
     finally:
         await admin.close()
+        database.close()
+
+
+def explain(settings: Settings, asked: explaining.Asked) -> explaining.Explanation:
+    """Why the recall changed between two periods. Blocking. Raises `FatalError` or `RetryableError`."""
+    database = open_clickhouse(settings)
+    try:
+        return explaining.explain(database, settings.clickhouse.database, asked)
+    finally:
         database.close()
 
 

@@ -25,6 +25,7 @@ from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
 from citegauge.tools import audit as auditing
 from citegauge.tools import doctor as doctoring
+from citegauge.tools import explain as explaining
 from citegauge.tools import forget as forgetting
 from citegauge.tools import replay as replaying
 from citegauge.tools.demo import DemoOptions
@@ -37,6 +38,8 @@ from citegauge.tools.simulate_spec import SCENARIO_KINDS
 from citegauge.tools.tables import trace_table, window_table
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+REPORT_COLUMNS = 160
+"""Width of tables that no terminal bounds."""
 config_option = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="CITEGAUGE_CONFIG", help="Settings in TOML."
 )
@@ -262,6 +265,29 @@ def audit(
     click.echo("\n".join(text))
     if report.differences or not report.judged:
         sys.exit(1)
+
+
+@cli.command(short_help="Why the recall changed: retrieval, or only the traffic?")
+@config_option
+@click.option("--route", metavar="NAME", help="This route alone.  [default: all routes]")
+@click.option("--family", metavar="PATTERN", help="Routes by a pattern, as in 'support/*'.")
+@click.option(
+    "--from", "starts", metavar="TIME|DURATION", help="RFC 3339, or back from now.  [default: an hour before --to]"
+)
+@click.option("--to", "ends", metavar="TIME|DURATION", help="[default: now]")
+@click.option("--against", metavar="FROM[/TO]", help="The period before.  [default: the day before --from]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def explain(config: Path | None, as_json: bool, **arguments: Any) -> None:
+    """Split the change of the mean recall into what changed within groups and what only moved between them.
+
+    A group is a route, top_k bucket, model, retriever version and scorer. A new version is set against the one before it.
+    """
+    asked = explaining.asked_of(explaining.Arguments(**arguments), now_ns=time.time_ns())
+    found = bootstrap.explain(load(config), asked)
+    if as_json:
+        click.echo(msgspec.json.encode(found.as_dict()).decode())
+    else:
+        explaining.show(found, Console(width=None if sys.stdout.isatty() else REPORT_COLUMNS))
 
 
 @cli.command(short_help="Delete what is stored of single traces.")

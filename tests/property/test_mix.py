@@ -94,7 +94,7 @@ def test_order_does_not_matter(
         items = list(moments_of(side).items())
         rng.shuffle(items)
         shuffled.append(dict(items))
-    assert split(*shuffled) == parted(before, after)
+    assert split(shuffled[0], shuffled[1]) == parted(before, after)
 
 
 @given(sides)

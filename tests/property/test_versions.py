@@ -222,6 +222,27 @@ def test_the_nearest_group_is_what_was_there_before() -> None:
     assert one.over == "before and after"
 
 
+def test_what_lost_its_traffic_is_what_was_there_before() -> None:
+    """m3 takes the place of m2 while m1 goes on: it is set against m2, though m1 has more traces, and runs beside it."""
+    stays = [cell(OLD, h, [2] * 90) for h in range(20)]
+    replaced = [cell(OLD._replace(model="m2"), h, [2] * 30) for h in range(10)]
+    new = [cell(OLD._replace(model="m3"), h, [2] * 30) for h in range(10, 20)]
+    (one,) = comparisons([*stays, *replaced, *new])
+    assert one.old.group == OLD._replace(model="m2")
+
+
+def test_the_hour_of_a_switch_is_not_the_same_time() -> None:
+    """Within one hour the old version ends before the new one begins: they never ran at once."""
+    old = [cell(OLD, h, [2] * 90) for h in range(11)]
+    new = [cell(NEW, h, [1] * 90) for h in range(10, 12)]
+    switched = [*old[:-1], old[-1]._replace(last_s=10 * HOUR_S + 1_800)]
+    later = [new[0]._replace(first_s=10 * HOUR_S + 1_860), new[1]]
+    assert compare(old, new).over == "the same time"
+    found = compare(switched, later)
+    assert found.over == "before and after"
+    assert (found.old.n, found.new.n) == (11 * 90, 2 * 90)
+
+
 def test_a_new_bucket_or_route_has_nothing_before_it() -> None:
     """Recall falls with k and differs by route, so nothing else stands in for what was not there."""
     old = [cell(OLD, h, [2] * 90) for h in range(20)]

@@ -70,8 +70,7 @@ class Split(NamedTuple):
     new: float
     gone: float
     within_se: float | None
-    """Standard error of `within`, at the shares of before and for independent traces; None where no group of both windows
-    has two traces."""
+    """Standard error of `within`, at the shares of before; None where no group of both windows has two traces."""
     parts: tuple[Part, ...]
     """The largest contribution first."""
 
@@ -89,8 +88,14 @@ class Split(NamedTuple):
         return Interval(self.within - half, self.within + half)
 
 
-def split(before: Mapping[Group, Moments], after: Mapping[Group, Moments]) -> Split | None:
-    """The change from `before` to `after`; None unless both have values. Groups with n = 0 are as good as missing."""
+def split(
+    before: Mapping[Group, Moments], after: Mapping[Group, Moments], wander: Mapping[Group, float] | None = None
+) -> Split | None:
+    """The change from `before` to `after`; None unless both have values. Groups with n = 0 are as good as missing.
+
+    `wander`: the standard deviation of a group's change that is there without any cause, beyond that of independent traces,
+    because levels of hours differ (see `domain.baseline`). The groups are taken to wander together, the worst case.
+    """
     n_before, n_after = (sum(one.n for one in side.values()) for side in (before, after))
     if not n_before or not n_after:
         return None
@@ -112,7 +117,7 @@ def split(before: Mapping[Group, Moments], after: Mapping[Group, Moments]) -> Sp
         interaction=math.fsum(part.interaction for part in parts),
         new=math.fsum(part.new for part in parts),
         gone=math.fsum(part.gone for part in parts),
-        within_se=_within_se([part for part in parts if part.kind == "both"]),
+        within_se=_within_se([part for part in parts if part.kind == "both"], wander or {}),
         parts=tuple(parts),
     )
 
@@ -137,16 +142,16 @@ def _part(group: Group, before: tuple[Moments, float], after: tuple[Moments, flo
     return Part(group, old, new, share_old, share_new, 0.0, 0.0, 0.0, only_new, only_old)
 
 
-def _within_se(parts: list[Part]) -> float | None:
+def _within_se(parts: list[Part], wander: Mapping[Group, float]) -> float | None:
     """A group of a few traces says little of its variance, so the pooled one stands in for it."""
     degrees = sum(side.n - 1 for part in parts for side in (part.before, part.after))
     if degrees < 1:
         return None
     pooled = math.fsum((side.n - 1) * side.variance for part in parts for side in (part.before, part.after)) / degrees
-    return math.sqrt(
-        math.fsum(
-            part.share_before**2 * (side.variance if side.n >= MEAN_N_MIN else pooled) / side.n
-            for part in parts
-            for side in (part.before, part.after)
-        )
+    chance = math.fsum(
+        part.share_before**2 * (side.variance if side.n >= MEAN_N_MIN else pooled) / side.n
+        for part in parts
+        for side in (part.before, part.after)
     )
+    together = math.fsum(part.share_before * wander.get(part.group, 0.0) for part in parts)
+    return math.sqrt(chance + together**2)

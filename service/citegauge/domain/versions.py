@@ -6,7 +6,8 @@ for a report, with an honest `undecided`.
 * *New* is a group that came up in the period: had it had its present share of the (route, bucket) all along, at least
   `EXPECTED_MIN` traces of it would have come before its first one. (Under Poisson traffic 0 of 5 has e^-5 = 0.7 %.)
 * It is compared with the group of the same route and bucket that was there before and differs from it in the fewest of
-  model, retriever version and scorer; among equals with the one of most traces. If several differ, they are judged together.
+  model, retriever version and scorer; among equals with the one that lost the largest share of the traffic when it came. If
+  several of the three differ, they are judged together.
 * A canary that runs beside the old version is compared *in the same cells* of time (hours, as a rule), each cell's
   difference weighted by n0 n1 / (n0 + n1) (Cochran 1954), so that a ramp over a day is not taken for a difference.
   Otherwise it is *before and after*: the old version up to the first trace of the new one, and the new one since.
@@ -171,21 +172,27 @@ def _is_new(own: Sequence[Cell], series: Sequence[Sequence[Cell]]) -> bool:
 
 def _predecessor(own: Sequence[Cell], series: Sequence[Sequence[Cell]]) -> Sequence[Cell] | None:
     group, since = own[0].group, own[0].at_s
-    older = [cells for cells in series if cells[0].at_s < since]
-    return min(
-        older,
-        key=lambda cells: (
-            len(_differing(cells[0].group, group)),
-            -_measured(cell for cell in cells if cell.at_s < since),
-            cells[0].group,
-        ),
-        default=None,
-    )
+
+    def parts(cells: Sequence[Cell]) -> tuple[int, int]:
+        earlier = _measured(cell for cell in cells if cell.at_s < since)
+        return earlier, _measured(cells) - earlier
+
+    every = [parts(cells) for cells in series]
+    earlier, later = (max(1, sum(side)) for side in zip(*every, strict=True))
+    older = [(cells, part) for cells, part in zip(series, every, strict=True) if part[0]]
+
+    def order(known: tuple[Sequence[Cell], tuple[int, int]]) -> tuple[int, float, Group]:
+        cells, (before, after) = known
+        return len(_differing(cells[0].group, group)), after / later - before / earlier, cells[0].group
+
+    return min(older, key=order)[0] if older else None
 
 
 def _same_time(old: Sequence[Cell], new: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Cells in which both ran at once: one that a switch of versions falls into is none of them."""
     at = {cell.at_s: cell for cell in old}
-    return [(at[cell.at_s], cell) for cell in new if cell.at_s in at]
+    pairs = [(at[cell.at_s], cell) for cell in new if cell.at_s in at]
+    return [(a, b) for a, b in pairs if a.last_s >= b.first_s and b.last_s >= a.first_s]
 
 
 def _recall(cells: Iterable[Cell]) -> tuple[list[Moments], Moments]:

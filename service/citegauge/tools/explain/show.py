@@ -1,0 +1,128 @@
+"""An explanation as text for people: tables, and the sentence last, where a terminal ends. Formatting only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from citegauge.domain.mix import Split
+from citegauge.domain.versions import Comparison
+from citegauge.tools.explain.asked import Period
+from citegauge.tools.explain.report import Explanation
+from citegauge.tools.replay import rfc3339
+from citegauge.tools.simulate_spec import SECOND_NS
+from citegauge.tools.tables import number
+
+GROUPS_SHOWN_MAX = 20
+MEANINGS = (
+    ("within", "the same groups cite less or more: retrieval, model, prompt"),
+    ("mix", "traffic moved between groups that always differed"),
+    ("interaction", "traffic moved to or from just the groups that changed"),
+    ("new", "groups that were not there before"),
+    ("gone", "groups that are not there any more"),
+)
+
+
+def show(found: Explanation, console: Console) -> None:
+    """Print it."""
+    console.print(_split_table(found))
+    console.print(_group_table(found.split))
+    if found.versions:
+        console.print(_version_table(found.versions))
+    if found.worst:
+        console.print(f"to read, of {' · '.join(found.suspect)}:", highlight=False, markup=False)
+        for row in found.worst:
+            line = f"  {row['trace_id']}  cites {row['cited_retrieved']} of {row['retrieved']}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print()
+    console.print(found.sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def _split_table(found: Explanation) -> Table:
+    before, after = _period(found.asked.before), _period(found.asked.after)
+    table = _table(f"{found.asked.what}: {after} against {before}")
+    table.add_column("mean recall")
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("95 %", justify="right", no_wrap=True)
+    table.add_column("what it means")
+    split, interval = found.split, found.split.within_interval
+    table.add_row("change", f"{split.change:+.3f}", "", f"{split.n_before} traces before, {split.n_after} after")
+    for term, meaning in MEANINGS:
+        sure = f"{interval.lower:+.3f} to {interval.upper:+.3f}" if interval and term == "within" else ""
+        table.add_row(f"  {term}", f"{getattr(split, term):+.3f}", sure, meaning)
+    return table
+
+
+def _group_table(found: Split) -> Table:
+    table = _table("groups, largest contribution first")
+    for name in ("route", "top_k", "model", "retriever", "scorer"):
+        table.add_column(name, overflow="fold")
+    for name in ("n", "share", "mean", "within", "mix", "interaction", "new/gone"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in found.parts[:GROUPS_SHOWN_MAX]:
+        means = (number(side.mean if side.n else None) for side in (part.before, part.after))
+        terms = (part.within, part.mix, part.interaction) if part.kind == "both" else (None, None, None)
+        apart = None if part.kind == "both" else part.new + part.gone
+        table.add_row(
+            *part.group,
+            f"{part.before.n} → {part.after.n}",
+            f"{part.share_before:.0%} → {part.share_after:.0%}",
+            _arrow(means),
+            *("–" if term is None else f"{term:+.3f}" for term in (*terms, apart)),
+        )
+    if len(found.parts) > GROUPS_SHOWN_MAX:
+        table.caption = f"{GROUPS_SHOWN_MAX} of {len(found.parts)} groups; --json prints all"
+    return table
+
+
+def _version_table(versions: list[Comparison]) -> Table:
+    table = _table("new versions, each against what was there before it (no alert: a new version starts a new series)")
+    for name in ("route", "top_k", "new"):
+        table.add_column(name, overflow="fold")
+    for name in ("n", "recall", "difference", "cites any", "halluc.", "top-1 score"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for one in versions:
+        pair = (one.old, one.new)
+        difference = number(None) if one.difference is None else f"{one.difference:+.3f}"
+        if one.interval is not None:
+            difference += f" ± {(one.interval.upper - one.interval.lower) / 2:.3f}"
+        why = one.undecided_because
+        table.add_row(
+            one.new.group.route,
+            one.new.group.top_k_bucket,
+            _version_names(one),
+            _arrow(str(side.n) for side in pair),
+            _arrow(number(side.recall_mean) for side in pair),
+            difference,
+            _arrow(number(side.cited_any_ratio, 2) for side in pair),
+            _arrow(number(side.hallucinated_ratio) for side in pair),
+            _arrow(number(side.score_mean) for side in pair) if one.scores_comparable else "not comparable",
+            f"{one.verdict}{f': {why}' if why else ''}\n({one.over})",
+        )
+    table.caption = "± is 95 %; compared over the same time, or all before and all after"
+    return table
+
+
+def _version_names(one: Comparison) -> str:
+    """What it is of, what differs, and since when."""
+    old, new = one.old.group, one.new.group
+    kept = [getattr(new, name) for name in ("model", "retriever_version") if name not in one.changed]
+    changed = [_arrow((getattr(old, name), getattr(new, name))) for name in one.changed]
+    return "\n".join([*kept, *changed, f"since {rfc3339(one.new.first_s * SECOND_NS)[5:16]}Z".replace("T", " ")])
+
+
+def _arrow(values: Iterable[str]) -> str:
+    return " → ".join(values)
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
+def _period(period: Period) -> str:
+    start, end = (rfc3339(at_s * SECOND_NS)[:16] + "Z" for at_s in period)
+    return f"{start} to {end[11:] if start[:10] == end[:10] else end}"
