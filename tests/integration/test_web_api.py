@@ -119,9 +119,10 @@ async def test_detail_lists_the_full_groups(client: TestClient[Any, Any]) -> Non
     """Asking for one group adds the models, retriever versions and scorers that it is made of."""
     answer = await _json(await client.get("/api/windows", params=GROUP))
     assert answer["group"]["windows"]["24h"]["n"] == sum(part["windows"]["24h"]["n"] for part in answer["parts"])
-    assert [(part["model"], part["scorer"]) for part in answer["parts"]] == [
-        ("m-large-2", "reranker:bge-v2"),
-        ("m-small-1", "retriever:e5"),
+    assert [(part["model"], part["retriever_version"], part["scorer"]) for part in answer["parts"]] == [
+        ("m-large-2", "r7", "reranker:bge-v2"),
+        ("m-large-2", "r8", "reranker:bge-v2"),
+        ("m-small-1", "r7", "retriever:e5"),
     ]
 
 
@@ -182,6 +183,13 @@ WRONG = [
     ("/api/series?route=a&top_k_bucket=1-5&step_s=60&window_s=60&from=1795797477", "more than 1500 points"),
     ("/api/series?route=a&top_k_bucket=1-5&to=1795997477%20OR%201=1", "to must be an integer"),
     ("/api/distribution?route=a&top_k_bucket=1-5&window=7d", "window must be one of 1h, 6h, 24h"),
+    ("/api/heat?route=a&top_k_bucket=1-5&step_s=60", "unknown parameter 'step_s'"),
+    ("/api/ranks?route=a", "top_k_bucket is missing"),
+    ("/api/traces?route=a&top_k_bucket=1-5&state=lost", "state must be one of measured, empty_retrieval"),
+    ("/api/trace", "trace_id must be 32 lower-case hexadecimal digits"),
+    ("/api/trace?trace_id=' OR 1=1 --", "trace_id must be 32"),
+    (f"/api/trace?trace_id={'A' * 32}", "trace_id must be 32 lower-case"),
+    (f"/api/trace?trace_id={'a' * 32}&at=-1", "at must be an integer from 0"),
 ]
 
 
@@ -200,9 +208,10 @@ async def test_values_reach_clickhouse_bound_and_whole(client: TestClient[Any, A
     """Whatever a route is called, the SQL text is the same and the name travels beside it."""
     asked = _noted(world)
     evil = "x' OR 1=1 --"
-    for path in ("/api/series", "/api/distribution", "/api/traces"):
-        await _json(await client.get(path, params={"route": evil, "top_k_bucket": "1-5"}))
-    assert [parameters["route"] for _, parameters in asked] == [evil, evil, evil]
+    paths = ("series", "distribution", "heat", "ranks", "versions", "traces")
+    for path in paths:
+        await _json(await client.get(f"/api/{path}", params={"route": evil, "top_k_bucket": "1-5"}))
+    assert [parameters["route"] for _, parameters in asked] == [evil] * len(paths)
     assert not any("OR 1=1" in sql for sql, _ in asked)
 
 

@@ -2,61 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 import pytest
 from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
 from msgspec.structs import replace as replace_row
 
-from citegauge.adapters.clickhouse import EmbeddedTarget, connect
-from citegauge.adapters.migrations import migrate
-from citegauge.adapters.web import Health, build_web_app
+from citegauge.adapters.web import Health
 from citegauge.domain.distribution import quantiles
 from citegauge.errors import RetryableError
-from support.web_world import FALLEN, World, make_world
+from support.web_world import FALLEN, World, served, worst_traces
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Mapping
 
     from citegauge.ports import WindowRow
     from support.browser import Chromium
 
-pytest_plugins = ["support.browser"]
-
-DATABASE = "citegauge_web_page"
-
-
-@pytest.fixture(scope="module")
-def made() -> Iterator[World]:
-    """A world whose panes stand in ClickHouse."""
-    world = make_world(time.time_ns() // 60_000_000_000 * 60_000_000_000 + 17_000_000_000)
-    pytest.importorskip("chdb")
-    clickhouse = connect(EmbeddedTarget(), DATABASE)
-    clickhouse.command(f"DROP DATABASE IF EXISTS {DATABASE}")
-    migrate(clickhouse, DATABASE)
-    clickhouse.insert(world.panes)
-    clickhouse.insert(world.traces)
-    world.query = clickhouse.query
-    yield world
-    clickhouse.close()
-
-
-@pytest.fixture
-def world(made: World) -> World:
-    """The same with nothing changed by other tests."""
-    return made.copy()
-
-
-@asynccontextmanager
-async def served(world: World) -> AsyncIterator[str]:
-    """The page on a port of loopback."""
-    async with TestServer(build_web_app(world.sources(DATABASE)), host="127.0.0.1") as server:
-        yield str(server.make_url("/"))
-
+pytest_plugins = ["support.browser", "support.web_served"]
 
 HOUR = "1h"
 GROUP = "#/group?" + urlencode({"route": FALLEN[0], "top_k_bucket": FALLEN[1]})
@@ -139,7 +103,7 @@ async def test_the_worst_traces_are_the_lowest_of_the_window(world: World) -> No
     """The traces behind a fall: lowest recall first, newest first among equals, with what was retrieved and cited."""
     async with served(world) as address:
         answer = await _ask(address, "traces", window="1h")
-    worst = sorted(world.traces, key=lambda row: (row.recall, -row.event_time_ns))[:20]
+    worst = worst_traces(world)[:20]
     assert [trace["trace_id"] for trace in answer["traces"]] == [row.trace_id for row in worst]
     for trace, row in zip(answer["traces"], worst, strict=True):
         assert trace["event_ms"] == row.event_time_ns // 1_000_000
@@ -170,7 +134,7 @@ async def test_the_table_shows_the_numbers(chromium: Chromium, world: World) -> 
 
 async def test_a_trace_shows_which_chunks_are_cited(chromium: Chromium, world: World) -> None:
     """Behind a trace stand its chunks in rank order, the cited ones marked at their ranks, invented citations last."""
-    worst = sorted(world.traces, key=lambda row: (row.recall, -row.event_time_ns))[:20]
+    worst = worst_traces(world)[:20]
     row = next(row for row in worst if row.cited_ranks)
     async with served(world) as address, chromium.tab(address + GROUP) as tab:
         await tab.drawn("group")

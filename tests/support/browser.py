@@ -38,6 +38,7 @@ FLAGS = (
     "--disable-sync",
 )
 WAIT_MS_MAX = 30_000
+TABS_MAX = 80
 
 _missing = pytest.StashKey[str]()
 
@@ -70,6 +71,16 @@ class Tab:
     async def look_again(self) -> None:
         """Have the page ask at once, as it does whenever it becomes visible, instead of at its next turn."""
         await self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    async def reach(self, selector: str) -> None:
+        """Press Tab until the first element of `selector` has the focus, as a reader without a pointer does."""
+        wanted = self.page.locator(selector).first
+        await wanted.wait_for()
+        for _ in range(TABS_MAX):
+            if await wanted.evaluate("node => node === document.activeElement"):
+                return
+            await self.page.keyboard.press("Tab")
+        raise AssertionError(f"{selector} is not reached within {TABS_MAX} presses of Tab")
 
     async def ink(self, selector: str) -> int:
         """How many pixels of the canvases under `selector` are drawn on."""

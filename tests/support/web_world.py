@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from citegauge.adapters.web import Health, WebSources
+from aiohttp.test_utils import TestServer
+from msgspec.structs import replace as change
+
+from citegauge.adapters.web import Health, WebSources, build_web_app
 from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.pane import COUNTERS, Tally
 from citegauge.domain.recall import Group, State
@@ -18,10 +22,11 @@ from citegauge.domain.window import WindowStore, roll_up, stats, window_end_s
 from citegauge.ports import PaneRow, TraceRow, WindowRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from citegauge.domain.window import RollUp
 
+DATABASE = "citegauge_web_page"
 PANE_EVERY_S = 300
 SOURCE = "rag.traces/0"
 FALLEN = ("support", "1-5")
@@ -37,16 +42,29 @@ class Traffic:
     recall: float
     score: float
     recall_last_hour: float | None = None
+    hours: tuple[int, int] = (25, 0)
+    """When it is there: from so many hours before the end to so many."""
 
 
+NEW_VERSION_HOURS = 9
+"""So long before the end the fallen group got its retriever version r8."""
 TRAFFIC = (
+    Traffic(
+        group=Group(*FALLEN, "m-large-2", "r8", "reranker:bge-v2"),
+        per_pane=14,
+        retrieved=5,
+        recall=0.52,
+        score=0.82,
+        recall_last_hour=0.24,
+        hours=(NEW_VERSION_HOURS, 0),
+    ),
     Traffic(
         group=Group(*FALLEN, "m-large-2", "r7", "reranker:bge-v2"),
         per_pane=14,
         retrieved=5,
         recall=0.52,
         score=0.82,
-        recall_last_hour=0.24,
+        hours=(25, NEW_VERSION_HOURS),
     ),
     Traffic(group=Group(*FALLEN, "m-small-1", "r7", "retriever:e5"), per_pane=5, retrieved=3, recall=0.45, score=0.61),
     Traffic(
@@ -128,6 +146,13 @@ class World:
         return self.query(sql, parameters)
 
 
+@asynccontextmanager
+async def served(world: World) -> AsyncIterator[str]:
+    """The page on a port of loopback."""
+    async with TestServer(build_web_app(world.sources(DATABASE)), host="127.0.0.1") as server:
+        yield str(server.make_url("/"))
+
+
 def no_clickhouse(_sql: str, _parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A query function for worlds whose history nobody asks for."""
     raise AssertionError("this test asks nothing of ClickHouse")
@@ -142,6 +167,9 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
     first_s = (end_s - 25 * 3600) // PANE_EVERY_S * PANE_EVERY_S
     for version, pane_s in enumerate(range(first_s, end_s, PANE_EVERY_S), start=1):
         for traffic in TRAFFIC:
+            first, last = traffic.hours
+            if not last * 3600 < end_s - pane_s <= first * 3600:
+                continue
             tally = _tally(rng, traffic, pane_s, end_s)
             store.upsert(SOURCE, pane_s, traffic.group, version, tally)
             panes.append(_pane_row(pane_s, traffic.group, version, tally))
@@ -153,7 +181,7 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
         as_of_ns=as_of_ns,
         now_ns=as_of_ns + 4_000_000_000,
         panes=panes,
-        traces=[_trace_row(rng, end_s, number) for number in range(60)],
+        traces=[_trace_row(rng, end_s, number) for number in range(60)] + odd_traces(rng, end_s),
         windows=rows,
         drops=[
             {
@@ -272,6 +300,38 @@ def _trace_row(rng: random.Random, end_s: int, number: int) -> TraceRow:
         hallucinated_ids=["kb-invented"] if number % 20 == 0 else [],
         source=SOURCE,
     )
+
+
+def odd_traces(rng: random.Random, end_s: int) -> list[TraceRow]:
+    """One unmeasured trace of each of three states, and a measured one whose citations go astray."""
+    whole = _trace_row(rng, end_s, 7)
+    unmeasured: dict[str, Any] = {
+        "recall": None,
+        "rank_weighted_recall": None,
+        "cited_ids": [],
+        "cited_ranks": [],
+        "cited_retrieved": 0,
+    }
+    empty: dict[str, Any] = {"retrieved": 0, "chunk_ids": [], "chunk_scores": [], "top1_score": None}
+    return [
+        change(whole, trace_id=f"{0xA1:032x}", state="no_generation", lag_ns=0, **unmeasured),
+        change(whole, trace_id=f"{0xA2:032x}", state="nonconformant", nonconformant=True, **unmeasured),
+        change(whole, trace_id=f"{0xA3:032x}", state="empty_retrieval", **unmeasured, **empty),
+        change(
+            whole,
+            trace_id=f"{0xA4:032x}",
+            hallucinated_ids=["kb-invented", "kb-reranked-away"],
+            dropped_cited_ids=["kb-reranked-away"],
+            unresolved=2,
+            ids_dropped=1,
+        ),
+    ]
+
+
+def worst_traces(world: World) -> list[TraceRow]:
+    """The fallen group's measured traces as the page orders them: lowest recall first, newest first among equals."""
+    measured = [row for row in world.traces if row.state == "measured"]
+    return sorted(measured, key=lambda row: (row.recall, -row.event_time_ns))
 
 
 def _fallen(rows: list[WindowRow], window: str) -> WindowRow:

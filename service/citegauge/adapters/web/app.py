@@ -8,12 +8,13 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 
 from citegauge.adapters.web import params, shape
 from citegauge.adapters.web.answers import Answers
+from citegauge.adapters.web.evidence import Evidence
 from citegauge.adapters.web.guard import WebGuard, middleware
 from citegauge.adapters.web.history import History
 from citegauge.adapters.web.sources import Health, WebLimits, WebSources
@@ -38,6 +39,7 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-cache",
 }
 
+Asked = TypeVar("Asked", bound=params.DistributionParams)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -58,8 +60,9 @@ def build_web_app(
     app.router.add_get("/api/windows", pages.windows)
     app.router.add_get("/api/drops", pages.drops)
     app.router.add_get("/api/series", pages.series)
-    app.router.add_get("/api/distribution", pages.distribution)
-    app.router.add_get("/api/traces", pages.traces)
+    for name in ("distribution", "heat", "ranks", "versions", "traces"):
+        app.router.add_get(f"/api/{name}", getattr(pages, name))
+    app.router.add_get("/api/trace", pages.trace)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
@@ -75,6 +78,7 @@ class _Pages:
         self._sources = sources
         self._limits = limits
         self._history = History(sources)
+        self._evidence = Evidence(sources)
         self._answers = Answers(limits)
         # A thread of its own: a ClickHouse that hangs must not keep Prometheus from scraping.
         self._metrics_pool = ThreadPoolExecutor(1, thread_name_prefix="web-metrics")
@@ -103,16 +107,30 @@ class _Pages:
         return _json(await self._answers.get(asked, lambda: self._history.series(asked)))
 
     async def distribution(self, request: web.Request) -> web.Response:
-        asked = params.distribution_params(request.query)
-        start_s, end_s = self._bounds(asked)
-        question = ("distribution", asked, start_s, end_s)
-        return _json(await self._answers.get(question, lambda: self._history.distribution(asked, start_s, end_s)))
+        return await self._of_window(
+            "distribution", params.distribution_params(request.query), self._history.distribution
+        )
+
+    async def heat(self, request: web.Request) -> web.Response:
+        return await self._of_window("heat", params.distribution_params(request.query), self._evidence.heat)
+
+    async def ranks(self, request: web.Request) -> web.Response:
+        return await self._of_window("ranks", params.distribution_params(request.query), self._evidence.ranks)
+
+    async def versions(self, request: web.Request) -> web.Response:
+        return await self._of_window("versions", params.distribution_params(request.query), self._evidence.versions)
 
     async def traces(self, request: web.Request) -> web.Response:
-        asked = params.distribution_params(request.query)
+        return await self._of_window("traces", params.traces_params(request.query), self._evidence.traces)
+
+    async def trace(self, request: web.Request) -> web.Response:
+        asked = params.trace_params(request.query)
+        now_s = self._sources.now_ns() // NS_PER_S
+        return _json(await self._answers.get(asked, lambda: self._evidence.trace(asked, now_s)))
+
+    async def _of_window(self, name: str, asked: Asked, ask: Callable[[Asked, int, int], Any]) -> web.Response:
         start_s, end_s = self._bounds(asked)
-        question = ("traces", asked, start_s, end_s)
-        return _json(await self._answers.get(question, lambda: self._history.worst(asked, start_s, end_s)))
+        return _json(await self._answers.get((name, asked, start_s, end_s), lambda: ask(asked, start_s, end_s)))
 
     async def metrics(self, _request: web.Request) -> web.Response:
         body, content_type = await asyncio.get_running_loop().run_in_executor(self._metrics_pool, self._sources.metrics)

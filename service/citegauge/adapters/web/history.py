@@ -1,4 +1,6 @@
-"""What the page reads from ClickHouse: rolling lines and whole distributions. Blocking; values are always bound.
+"""What the page reads from ClickHouse of a group: rolling lines and whole distributions. Blocking; values are always bound.
+
+What stands behind them, down to single traces, is `evidence`.
 
 Only the database's name is formatted into the text, because it names a view; it is checked when the page is built.
 """
@@ -36,28 +38,15 @@ GROUP BY scorer
 ORDER BY scorer
 """
 
-WORST_SQL = """
-SELECT trace_id, event_time_ns, model, retriever_version, scorer, recall, retrieved, cited_retrieved, top1_score,
-       arraySlice(chunk_ids, 1, {{chunks_max:UInt32}}) AS chunk_ids,
-       arraySlice(chunk_scores, 1, {{chunks_max:UInt32}}) AS chunk_scores,
-       arraySlice(cited_ranks, 1, {{chunks_max:UInt32}}) AS cited_ranks,
-       arraySlice(hallucinated_ids, 1, {{chunks_max:UInt32}}) AS hallucinated_ids
-FROM {database}.traces FINAL
-WHERE pane >= toDateTime({{start_s:UInt32}}, 'UTC') AND pane < toDateTime({{end_s:UInt32}}, 'UTC')
-  AND route = {{route:String}} AND top_k_bucket = {{top_k_bucket:String}} AND recall IS NOT NULL
-ORDER BY recall, event_time_ns DESC
-LIMIT {{traces_max:UInt32}}
-"""
-
-TRACES_MAX = 20
-"""Traces with the lowest recall that are shown."""
-CHUNKS_MAX = 100
-"""Chunks that are shown of one trace."""
-NS_PER_MS = 1_000_000
-
 MERGED = "*"
 RECALL_LINES: Mapping[str, str] = {"n": "n", "p25": "recall_p25", "p50": "recall_p50", "mean": "recall_mean"}
 SCORE_LINES: Mapping[str, str] = {"n": "score_n", "p25": "score_p25", "p50": "score_p50", "p75": "score_p75"}
+
+
+def check_database(name: str) -> None:
+    """The one name that is formatted into SQL. Raises `ConfigError` unless it is a plain identifier."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", name):
+        raise ConfigError(f"clickhouse.database must be a plain identifier, not {name!r}")
 
 
 class History:
@@ -65,11 +54,9 @@ class History:
 
     def __init__(self, sources: WebSources) -> None:
         """Raises `ConfigError` for a database whose name is not a plain identifier."""
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", sources.database):
-            raise ConfigError(f"clickhouse.database must be a plain identifier, not {sources.database!r}")
+        check_database(sources.database)
         self._query = sources.query
         self._series_sql = SERIES_SQL.format(database=sources.database)
-        self._worst_sql = WORST_SQL.format(database=sources.database)
         self._distribution_sql = DISTRIBUTION_SQL.format(database=sources.database)
 
     def series(self, asked: SeriesParams) -> dict[str, Any]:
@@ -115,22 +102,6 @@ class History:
             "recall": {"n": sum(recall.values()), "values": sorted(recall.items())},
             "scores": scores,
         }
-
-    def worst(self, asked: DistributionParams, start_s: int, end_s: int) -> dict[str, Any]:
-        """The measured traces with the lowest recall in [start_s, end_s), newest first among equals."""
-        rows = self._query(
-            self._worst_sql,
-            {
-                "start_s": start_s,
-                "end_s": end_s,
-                "route": asked.route,
-                "top_k_bucket": asked.top_k_bucket,
-                "traces_max": TRACES_MAX,
-                "chunks_max": CHUNKS_MAX,
-            },
-        )
-        traces = [{**row, "event_ms": row.pop("event_time_ns") // NS_PER_MS} for row in rows]
-        return {"window": asked.window, "start_s": start_s, "end_s": end_s, "traces": traces}
 
 
 def _lines(rows: Rows, columns: Mapping[str, str], times: list[int]) -> dict[str, list[Any]]:

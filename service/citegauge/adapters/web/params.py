@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from citegauge.domain.recall import STATE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +39,21 @@ class DistributionParams(GroupParams):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracesParams(DistributionParams):
+    """Which traces: those that ended in `state`."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceParams:
+    """One trace, and near which time it is to be looked for (None: anywhere)."""
+
+    trace_id: str
+    at_s: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesParams(GroupParams):
     """Which rolling line: windows of `window_s` ending at each `step_s` of (from_s, to_s], unix seconds."""
 
@@ -61,10 +79,28 @@ def no_params(query: Mapping[str, str]) -> None:
 def distribution_params(query: Mapping[str, str]) -> DistributionParams:
     """Raises `ParamError`."""
     _only(query, "route", "top_k_bucket", "window")
-    window = query.get("window", "1h")
-    if window not in WINDOW_S:
-        raise ParamError(f"window must be one of {', '.join(WINDOW_S)}")
+    window = _choice(query, "window", "1h", tuple(WINDOW_S))
     return DistributionParams(route=_text(query, "route"), top_k_bucket=_text(query, "top_k_bucket"), window=window)
+
+
+def traces_params(query: Mapping[str, str]) -> TracesParams:
+    """The measured traces unless asked otherwise. Raises `ParamError`."""
+    _only(query, "route", "top_k_bucket", "window", "state")
+    return TracesParams(
+        route=_text(query, "route"),
+        top_k_bucket=_text(query, "top_k_bucket"),
+        window=_choice(query, "window", "1h", tuple(WINDOW_S)),
+        state=_choice(query, "state", "measured", STATE_NAMES),
+    )
+
+
+def trace_params(query: Mapping[str, str]) -> TraceParams:
+    """Raises `ParamError`."""
+    _only(query, "trace_id", "at")
+    trace_id = query.get("trace_id", "")
+    if not re.fullmatch(r"[0-9a-f]{32}", trace_id):
+        raise ParamError("trace_id must be 32 lower-case hexadecimal digits")
+    return TraceParams(trace_id=trace_id, at_s=_integer(query, "at", 0, 0, UNIX_S_MAX) if "at" in query else None)
 
 
 def series_params(query: Mapping[str, str], *, to_default_s: int, points_max: int) -> SeriesParams:
@@ -109,6 +145,13 @@ def _text(query: Mapping[str, str], name: str) -> str:
         raise ParamError(f"{name} is missing")
     if len(value) > TEXT_MAX or not value.isprintable():
         raise ParamError(f"{name} must be at most {TEXT_MAX} printable characters")
+    return value
+
+
+def _choice(query: Mapping[str, str], name: str, default: str, known: tuple[str, ...]) -> str:
+    value = query.get(name, default)
+    if value not in known:
+        raise ParamError(f"{name} must be one of {', '.join(known)}")
     return value
 
 

@@ -98,6 +98,7 @@ def _window(row: WindowRow) -> Json:
         "unresolved": row.unresolved,
         "nonconformant": row.nonconformant,
         "recounted": row.recounted,
+        "dropped_citations": row.dropped_citations,
     }
 
 

@@ -1,6 +1,6 @@
 // Starts the page: reads the address, asks every 5 s, hands the answers to the views.
 
-import { readAddress } from "./address.js";
+import { readAddress, samePage } from "./address.js";
 import { ask } from "./api.js";
 import { redrawCharts } from "./charts.js";
 import { h, setText } from "./dom.js";
@@ -9,6 +9,7 @@ import { createGroup } from "./group.js";
 import { askForToken, letIn, startLogin } from "./login.js";
 import { createOverview } from "./overview.js";
 import { drawStatus, STALE_MS } from "./status.js";
+import { createTrace } from "./trace.js";
 
 const REFRESH_MS = 5_000;
 const root = document.documentElement;
@@ -18,7 +19,8 @@ const clockLine = document.getElementById("clock");
 const overview = createOverview();
 
 let address = null;
-let group = null;
+/** The page of one group or trace; null on the overview, which lives on. */
+let page = null;
 let turn = 0;
 let timer = 0;
 /** When the last answer came (`performance.now()`), and what it said of time. */
@@ -28,20 +30,20 @@ let locked = false;
 
 function open() {
   const next = readAddress();
-  const moved = address !== null && (next.view !== address.view || next.route !== address.route || next.bucket !== address.bucket);
+  const moved = address !== null && !samePage(next, address);
   const choosing = !moved && document.activeElement?.closest(".choice");
   address = next;
-  group?.destroy();
-  group = null;
+  page?.destroy();
+  page = null;
   delete root.dataset.drawn;
-  if (address.view === "group") {
-    group = createGroup(address);
-    place.replaceChildren(group.element);
-    if (choosing) group.element.querySelector(".choice [aria-current]").focus();
-    document.title = `${address.route} · top_k ${address.bucket} · citegauge`;
-  } else {
+  if (address.view === "overview") {
     place.replaceChildren(overview.element);
     document.title = "citegauge";
+  } else {
+    page = address.view === "group" ? createGroup(address) : createTrace(address);
+    place.replaceChildren(page.element);
+    if (choosing) page.element.querySelector(".choice [aria-current]").focus();
+    document.title = address.view === "group" ? `${address.route} · top_k ${address.bucket} · citegauge` : `trace ${address.id} · citegauge`;
   }
   if (moved) {
     scrollTo(0, 0);
@@ -53,8 +55,8 @@ function open() {
 async function refresh() {
   clearTimeout(timer);
   const mine = ++turn;
-  const [shownAddress, shownGroup] = [address, group];
-  const wanted = shownGroup ? { route: shownAddress.route, top_k_bucket: shownAddress.bucket } : {};
+  const [shownAddress, shownPage] = [address, page];
+  const wanted = shownAddress.view === "group" ? { route: shownAddress.route, top_k_bucket: shownAddress.bucket } : {};
   try {
     const [windows, { drops }] = await Promise.all([ask("api/windows", wanted), ask("api/drops")]);
     if (mine !== turn) return;
@@ -64,9 +66,9 @@ async function refresh() {
     tick();
     root.classList.remove("lost");
     await drawStatus({ drops, windows, lagMs: lag(), address: shownAddress });
-    if (shownGroup) {
-      shownGroup.update(windows, drops);
-      await shownGroup.history();
+    if (shownPage) {
+      shownPage.update(windows, drops);
+      await shownPage.history();
     } else {
       overview.element.hidden = windows.as_of_ms === null;
       overview.update(windows, drops);

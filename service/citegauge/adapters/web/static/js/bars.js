@@ -3,7 +3,7 @@
 import { svg } from "./dom.js";
 import { count, percent } from "./format.js";
 
-const MARGIN = { top: 10, right: 18, bottom: 24, left: 46 };
+export const MARGIN = { top: 10, right: 18, bottom: 24, left: 46 };
 const EXACT_MAX = 13;
 const RECALL_BINS = 20;
 const SCORE_BINS = 30;
@@ -62,19 +62,25 @@ export function createBars(host, height) {
   };
 }
 
-function picture(width, height, shape, { format, name }) {
-  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
-  const share = (bar, field, n) => (n ? bar[field] / n : 0);
-  const highest = Math.max(0.05, ...shape.bars.flatMap((bar) => [share(bar, "now", shape.nowN), share(bar, "usual", shape.usualN)]));
+/** Draw lines and labels for shares from 0 to at least `highest`; returns where a share stands. */
+export function axisOfShares(drawing, highest, { width, inner }) {
   const step = [0.02, 0.05, 0.1, 0.2, 0.25].find((size) => highest / size <= 4.5) ?? 0.25;
   const top = Math.ceil(highest / step - 1e-9) * step;
-  const x = (value) => MARGIN.left + ((value - shape.low) / (shape.high - shape.low)) * inner.width;
   const y = (value) => MARGIN.top + inner.height * (1 - value / top);
-  const drawing = svg("svg", { class: "bars", width, height, role: "img", "aria-label": describe(shape, format, name) });
   for (let line = 0; line <= top + 1e-9; line += step) {
     drawing.append(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(line), y2: y(line) }));
     drawing.append(svg("text", { class: "axis", x: MARGIN.left - 8, y: y(line) + 4, "text-anchor": "end" }, `${Math.round(line * 100)} %`));
   }
+  return y;
+}
+
+function picture(width, height, shape, { format, name }) {
+  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+  const share = (bar, field, n) => (n ? bar[field] / n : 0);
+  const highest = Math.max(0.05, ...shape.bars.flatMap((bar) => [share(bar, "now", shape.nowN), share(bar, "usual", shape.usualN)]));
+  const x = (value) => MARGIN.left + ((value - shape.low) / (shape.high - shape.low)) * inner.width;
+  const drawing = svg("svg", { class: "bars", width, height, role: "img", "aria-label": describe(shape, format, name) });
+  const y = axisOfShares(drawing, highest, { width, inner });
   for (const tick of shape.ticks) {
     drawing.append(svg("text", { class: "axis", x: x(tick), y: height - 6, "text-anchor": "middle" }, format(tick)));
   }

@@ -16,16 +16,18 @@ export function redrawCharts() {
 /**
  * A chart in `host`. `spec`: `label`, `height`, `format`, `lines` [{key, label, color, width, dash, bars}], `band`
  * [upper key, lower key], `range` ([low, high] or null for automatic), `timeAxis`.
- * `update({t, …columns})` takes unix seconds and one column per key; null breaks a line.
+ * `update({t, …columns})` takes unix seconds and one column per key; null breaks a line. `mark([{first_s, name}])`: upright
+ * lines with names, where something new was first seen.
  */
 export function createChart(host, spec) {
   let plot = null;
   let data = null;
+  let marks = [];
 
   function build() {
     plot?.destroy();
     plot = null;
-    if (data && host.clientWidth > 0) plot = new uPlot(options(spec, host.clientWidth), data, host);
+    if (data && host.clientWidth > 0) plot = new uPlot(options(spec, host.clientWidth, () => marks), data, host);
   }
 
   function update(columns) {
@@ -41,6 +43,10 @@ export function createChart(host, spec) {
   watcher.observe(host);
   const chart = {
     update,
+    mark(next) {
+      marks = next;
+      plot?.redraw(false, true);
+    },
     rebuild: build,
     destroy() {
       watcher.disconnect();
@@ -52,7 +58,7 @@ export function createChart(host, spec) {
   return chart;
 }
 
-function options(spec, width) {
+function options(spec, width, marks) {
   const at = (key) => 1 + spec.lines.findIndex((line) => line.key === key);
   return {
     width,
@@ -64,8 +70,37 @@ function options(spec, width) {
     scales: { x: { time: true }, y: { range: spec.range ?? automatic } },
     axes: [timeAxis(spec.timeAxis), valueAxis(spec)],
     series: [{ label: "UTC", value: (plot, seconds) => stamp(seconds ?? plot.data[0].at(-1)) }, ...spec.lines.map((line) => series(line, spec))],
+    hooks: { draw: [(plot) => drawMarks(plot, marks())] },
     bands: spec.band ? [{ series: spec.band.map(at), fill: color("--band") }] : [],
   };
+}
+
+/** Names stand beside their lines, one row lower where two would touch; one that sticks out to the right is turned left. */
+function drawMarks({ ctx, bbox, valToPos, scales }, marks) {
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = color("--ink");
+  ctx.lineWidth = ratio;
+  ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+  ctx.textBaseline = "top";
+  const ends = [];
+  for (const { first_s: seconds, name } of marks) {
+    if (seconds < scales.x.min || seconds > scales.x.max) continue;
+    const x = Math.round(valToPos(seconds, "x", true)) + 0.5;
+    ctx.setLineDash([3 * ratio, 3 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    const text = name.length > 18 ? `${name.slice(0, 17)}…` : name;
+    const width = ctx.measureText(text).width;
+    const left = x + 4 * ratio + width > bbox.left + bbox.width ? x - 4 * ratio - width : x + 4 * ratio;
+    let row = ends.findIndex((end) => end < left);
+    if (row < 0) row = ends.length;
+    ends[row] = left + width + 6 * ratio;
+    ctx.fillText(text, left, bbox.top + (2 + 14 * row) * ratio);
+  }
+  ctx.restore();
 }
 
 const stamp = (seconds) => seconds === undefined ? "" : `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;

@@ -4,9 +4,11 @@ import { groupAddress, HOME } from "./address.js";
 import { ask } from "./api.js";
 import { createBars, recallBars, scoreBars } from "./bars.js";
 import { createChart } from "./charts.js";
-import { arrange, h, setText } from "./dom.js";
-import { count, NONE, percent, ratio, score, windowName, WINDOWS } from "./format.js";
-import { FEW } from "./overview.js";
+import { h, setText } from "./dom.js";
+import { count, day, minute, ratio, score, windowName, WINDOWS } from "./format.js";
+import { createHeat } from "./heat.js";
+import { citationsList, drawNumbers, drawParts, meanings } from "./numbers.js";
+import { createRanks } from "./ranks.js";
 import { statesList } from "./states.js";
 import { drawTraces } from "./traces.js";
 
@@ -49,43 +51,44 @@ const SCORE = {
 };
 
 /** The view of one address; `update` takes live numbers, `history` reads ClickHouse when that is due. */
-export function createGroup({ route, bucket, window }) {
-  const parts = skeleton(route, bucket, window);
+export function createGroup({ route, bucket, window, state, show }) {
+  const parts = skeleton({ route, bucket, window, state });
   const recall = createChart(parts.recallLines, RECALL);
   const quantity = createChart(parts.quantityLines, QUANTITY);
   const recallShape = createBars(parts.recallShape, 330);
+  const ranks = createRanks(parts.ranks);
   const scorers = new Map();
-  let series = null;
+  let past = null;
   let live = null;
   let askedAt = -Infinity;
   let busy = false;
+  let toShow = show;
 
   function update(answer, drops) {
     live = answer;
     const own = drops.filter((drop) => drop.route === route && drop.top_k_bucket === bucket);
+    const counted = answer.group?.windows[window];
     drawNumbers(parts.numbers, answer.group, own);
-    parts.states.replaceChildren(statesList(answer.group?.windows[window]?.states ?? {}));
+    parts.states.replaceChildren(statesList(counted?.states ?? {}, (name) => groupAddress(route, bucket, { window, state: name, show: "traces" })));
+    parts.citations.replaceChildren(citationsList(counted));
     drawParts(parts.parts, answer);
-    if (series) drawSeries();
+    if (past) drawSeries();
   }
 
   async function history() {
     if (busy || performance.now() - askedAt < HISTORY_MS) return;
     busy = true;
     try {
-      const group = { route, top_k_bucket: bucket };
-      const [lines, now, usual, traces] = await Promise.all([
-        ask("api/series", { ...group, window_s: 3600, step_s: SERIES_STEP_S }),
-        ask("api/distribution", { ...group, window }),
-        window === USUAL ? null : ask("api/distribution", { ...group, window: USUAL }),
-        ask("api/traces", { ...group, window }),
-      ]);
-      series = lines;
+      past = await askPast();
       parts.trouble.hidden = true;
       for (const element of parts.past) element.hidden = false;
+      drawMarks(past.versions);
       drawSeries();
-      drawDistributions(now, usual);
-      drawTraces(parts.traces, traces);
+      drawScores();
+      recallShape.update(recallBars(past.now.recall.values, past.usual?.recall.values ?? []), { format: ratio, name: `Recall, ${windowName(window)}` });
+      ranks.update(past.ranks.ranks, past.usualRanks?.ranks ?? [], `Cited by rank, ${windowName(window)}`);
+      drawTraces(parts.traces, past.traces);
+      goTo();
       askedAt = performance.now();
     } catch (error) {
       parts.trouble.hidden = false;
@@ -95,23 +98,55 @@ export function createGroup({ route, bucket, window }) {
     }
   }
 
+  async function askPast() {
+    const group = { route, top_k_bucket: bucket };
+    const of = (path, length) => ask(`api/${path}`, { ...group, window: length });
+    const isUsual = window === USUAL;
+    const [series, now, usual, heat, ranks, usualRanks, versions, traces] = await Promise.all([
+      ask("api/series", { ...group, window_s: 3600, step_s: SERIES_STEP_S }),
+      of("distribution", window), isUsual ? null : of("distribution", USUAL), of("heat", USUAL),
+      of("ranks", window), isUsual ? null : of("ranks", USUAL), of("versions", USUAL),
+      ask("api/traces", { ...group, window, state }),
+    ]);
+    return { series, now, usual, heat, ranks, usualRanks, versions: versions.versions, traces };
+  }
+
+  /** Once, when the page was opened by an address that names a part of it. */
+  function goTo() {
+    const part = toShow === "traces" ? parts.tracesPanel : null;
+    toShow = null;
+    if (!part) return;
+    part.scrollIntoView({ block: "start" });
+    part.querySelector("h3").focus({ preventScroll: true });
+  }
+
+  function drawMarks(versions) {
+    recall.mark(versions);
+    parts.marks.hidden = versions.length === 0;
+    parts.marks.replaceChildren(...versions.map(({ kind, name, first_s: first }) =>
+      h("li", {}, `${day(first * 1e3)} ${minute(first * 1e3)} `, h("span", { class: "muted" }, `${kind} `), h("code", {}, name), h("span", { class: "muted" }, " first seen"))));
+  }
+
   function drawSeries() {
     const now = live?.group?.windows["1h"];
     const asOf = live?.as_of_ms ? Math.floor(live.as_of_ms / 1000) : null;
-    const columns = extended(series.t, series.recall, asOf, now);
+    const columns = extended(past.series.t, past.series.recall, asOf, now);
     recall.update(columns);
     quantity.update(columns);
-    for (const lines of series.scores) {
-      scorerView(lines.scorer).lines.update(extended(series.t, lines, asOf, live?.group?.scores[lines.scorer]?.["1h"]));
+    for (const lines of past.series.scores) {
+      scorerView(lines.scorer).lines.update(extended(past.series.t, lines, asOf, live?.group?.scores[lines.scorer]?.["1h"]));
     }
   }
 
-  function drawDistributions(now, usual) {
-    recallShape.update(recallBars(now.recall.values, usual?.recall.values ?? []), { format: ratio, name: `Recall, ${windowName(window)}` });
-    const names = new Set([...now.scores, ...(usual?.scores ?? []), ...series.scores].map((one) => one.scorer));
+  function drawScores() {
+    const { now, usual, heat, series, versions } = past;
+    const names = new Set([...now.scores, ...(usual?.scores ?? []), ...series.scores, ...heat.scores].map((one) => one.scorer));
     for (const name of names) {
-      const values = (answer) => answer?.scores.find((one) => one.scorer === name)?.values ?? [];
-      scorerView(name).shape.update(scoreBars(values(now), values(usual)), { format: score, name: `Top-1 score of ${name}, ${windowName(window)}` });
+      const of = (answer) => answer?.scores.find((one) => one.scorer === name);
+      const view = scorerView(name);
+      view.lines.mark(versions);
+      view.shape.update(scoreBars(of(now)?.values ?? [], of(usual)?.values ?? []), { format: score, name: `Top-1 score of ${name}, ${windowName(window)}` });
+      if (of(heat)) view.heat.update(of(heat), { start: heat.start_s, end: heat.end_s, step: heat.step_s, format: score, name: `Top-1 score of ${name}`, marks: versions });
     }
     parts.noScores.hidden = names.size > 0;
   }
@@ -119,17 +154,18 @@ export function createGroup({ route, bucket, window }) {
   /** Each scorer has a row of its own: scores of different scorers are not on one scale. */
   function scorerView(name) {
     if (!scorers.has(name)) {
-      const [lines, shape] = [h("div", { class: "chart" }), h("div", { class: "chart" })];
+      const [lines, shape, heat] = [h("div", { class: "chart" }), h("div", { class: "chart" }), h("div")];
       parts.scores.append(
-        panel(`Top-1 score, rolling 1 h`, name, lines), panel("Top-1 score", `${name}, ${legend(window)}`, shape));
-      scorers.set(name, { lines: createChart(lines, SCORE), shape: createBars(shape, 234) });
+        panel("Top-1 score", `${name}, rolling 1 h: p25, p50, p75; below, all scores of each quarter of an hour`, lines, heat),
+        panel("Top-1 score", `${name}, ${legend(window)}`, shape));
+      scorers.set(name, { lines: createChart(lines, SCORE), shape: createBars(shape, 440), heat: createHeat(heat) });
     }
     return scorers.get(name);
   }
 
   function destroy() {
-    for (const part of [recall, quantity, recallShape]) part.destroy();
-    for (const { lines, shape } of scorers.values()) [lines, shape].forEach((part) => part.destroy());
+    for (const part of [recall, quantity, recallShape, ranks]) part.destroy();
+    for (const views of scorers.values()) Object.values(views).forEach((part) => part.destroy());
   }
 
   return { element: parts.element, update, history, destroy };
@@ -151,94 +187,47 @@ const legend = (window) => (window === USUAL ? "24 h" : `bars ${windowName(windo
 const panel = (title, detail, ...content) =>
   h("section", { class: "panel" }, h("h3", {}, title, " ", h("span", { class: "muted" }, detail)), ...content);
 
-function skeleton(route, bucket, window) {
+function skeleton({ route, bucket, window, state }) {
+  const chart = (name = "") => h("div", { class: `chart ${name}` });
   const parts = {
     numbers: h("table", { class: "numbers" }),
-    states: h("div"),
-    recallLines: h("div", { class: "chart" }),
-    quantityLines: h("div", { class: "chart quantity" }),
-    recallShape: h("div", { class: "chart" }),
+    states: h("div"), citations: h("div"),
+    recallLines: chart(), quantityLines: chart("quantity"), recallShape: chart(),
+    marks: h("ul", { class: "marks", hidden: "", "aria-label": "Versions that are new in these 24 h" }),
+    ranks: h("div"),
     scores: h("div", { class: "pairs" }),
     noScores: h("p", { class: "muted note", hidden: "" }, "No top-1 scores: the spans of this group carry none."),
     trouble: h("p", { class: "trouble", role: "alert", hidden: "" }),
     parts: h("div", { class: "scrolls" }),
     traces: h("div", { class: "traces" }),
   };
-  const choice = h("nav", { class: "choice", "aria-label": "Window of distributions and states" },
-    WINDOWS.map((one) => h("a", { href: groupAddress(route, bucket, one), "aria-current": one === window ? "true" : null }, windowName(one))));
+  const way = (more) => groupAddress(route, bucket, { window, state, ...more });
+  const choice = h("nav", { class: "choice", "aria-label": "Window of distributions, states and traces" },
+    WINDOWS.map((one) => h("a", { href: way({ window: one }), "aria-current": one === window ? "true" : null }, windowName(one))));
+  parts.tracesPanel = panel(state === "measured" ? "Traces with the lowest recall" : `Traces: ${state}`,
+    `${windowName(window)}, newest first${state === "measured" ? " among equals" : ""}`,
+    state === "measured" ? null : h("p", { class: "note" }, h("a", { href: way({ state: "measured", show: "traces" }) }, "Show the measured ones")), parts.traces);
+  parts.tracesPanel.querySelector("h3").setAttribute("tabindex", "-1");
   // What comes from ClickHouse shows once it has come: an empty frame would look like an empty group.
-  parts.past = [
-    h("div", { class: "pairs", hidden: "" },
-      panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines),
-      panel("Recall", legend(window), parts.recallShape)),
-    parts.scores,
-  ];
-  const traces = panel("Lowest recall", `${windowName(window)}, newest first among equals`, parts.traces);
-  traces.hidden = true;
-  parts.past.push(traces);
+  const lines = h("div", { class: "pairs" },
+    panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines, parts.marks),
+    panel("Recall", legend(window), parts.recallShape));
+  const curve = h("div", { class: "pairs" },
+    panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts),
+    panel("Cited by rank", `share of the traces that retrieved so many, ${legend(window)}, whisker 95 %`, parts.ranks));
+  parts.past = [lines, curve.lastChild, parts.scores, parts.tracesPanel];
+  for (const element of parts.past) element.hidden = true;
   parts.element = h("article", { class: "group" },
     h("div", { class: "title" },
       h("p", {}, h("a", { href: HOME }, "← All routes")),
-      h("h2", {}, route, " ", h("span", { class: "muted" }, `top_k ${bucket}`)), choice),
+      h("h2", {}, route, " ", h("span", { class: "muted" }, `top_k ${bucket}`)),
+      h("a", { class: "jump", href: way({ show: "traces" }) }, "Traces behind it"), choice),
     h("div", { class: "pairs" },
       panel("Cited-chunk recall", "a proxy: the share of retrieved chunks that the answer cites",
         h("div", { class: "scrolls" }, parts.numbers), meanings()),
-      panel("States", windowName(window), parts.states)),
-    parts.trouble, parts.past[0],
-    panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts),
-    parts.scores, parts.noScores, traces);
+      h("section", { class: "panel" },
+        h("h3", {}, "States ", h("span", { class: "muted" }, `of traces, ${windowName(window)}`)), parts.states,
+        h("h3", { class: "second" }, "Citations ", h("span", { class: "muted" }, windowName(window))), parts.citations)),
+    parts.trouble, lines, curve, parts.scores, parts.noScores, parts.tracesPanel);
   return parts;
-}
-
-const NUMBERS = [
-  ["n", (w) => count(w.n)],
-  ["p25", (w) => ratio(w.p25)],
-  ["p50", (w) => ratio(w.p50)],
-  ["p75", (w) => ratio(w.p75)],
-  ["mean", (w) => ratio(w.mean)],
-  ["cites any", (w) => (w.cited_any_ratio === null ? NONE : percent(w.cited_any_ratio, 1)), "answers that cite at least one retrieved chunk"],
-  ["by rank", (w) => ratio(w.rank_weighted_mean), "mean recall with each chunk weighted by 1 / rank"],
-  ["not retrieved", (w) => percent(w.hallucinated, w.citations), "citations that name a chunk that was not retrieved"],
-  ["bad format", (w) => count(w.nonconformant), "answers that should have been structured and are not"],
-];
-
-/** What the less usual columns mean, for readers without a pointer to hover with. */
-const meanings = () =>
-  h("dl", { class: "meanings" }, NUMBERS.filter(([, , title]) => title).map(([name, , title]) => [h("dt", {}, name), h("dd", {}, title)]));
-
-function drawNumbers(table, group, drops) {
-  const fell = drops.some((drop) => drop.what === "recall");
-  const row = (window) => {
-    const values = group?.windows[window];
-    const cells = NUMBERS.map(([name, text]) => {
-      const red = fell && window === "1h" && ["p25", "p50", "p75", "mean"].includes(name);
-      const few = !values || values.n < FEW;
-      return h("td", { class: `num${red ? " red" : ""}${few ? " few" : ""}` }, values ? text(values) : NONE);
-    });
-    return h("tr", {}, h("th", { scope: "row" }, windowName(window)), cells);
-  };
-  table.replaceChildren(
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Window"),
-      NUMBERS.map(([name]) => h("th", { scope: "col", class: "num" }, name)))),
-    h("tbody", {}, WINDOWS.map(row)));
-}
-
-const PARTS_DRAWN_MAX = 60;
-
-function drawParts(box, { parts, cut }) {
-  const rows = parts.slice(0, PARTS_DRAWN_MAX).map((part) => {
-    const [hour, whole] = [part.windows["1h"], part.windows["24h"]];
-    const cells = [hour, whole].flatMap((w) => [count(w?.n), ratio(w?.p25), ratio(w?.p50), ratio(w?.mean), score(w?.score.p50)]
-      .map((text, at) => h("td", { class: `num${at ? "" : " edge"}${!w || w.n < FEW ? " few" : ""}` }, text)));
-    return h("tr", {}, [part.model, part.retriever_version, part.scorer].map((text) => h("td", {}, text)), cells);
-  });
-  const heads = ["n", "p25", "p50", "mean", "score p50"];
-  const table = h("table", { class: "numbers" },
-    h("thead", {},
-      h("tr", {}, h("td", { colspan: 3 }), ["1 h", "24 h"].map((text) => h("th", { scope: "colgroup", colspan: heads.length, class: "over edge" }, text))),
-      h("tr", {}, ["Model", "Retriever", "Scorer"].map((text) => h("th", { scope: "col" }, text)),
-        [0, 1].flatMap(() => heads.map((text, at) => h("th", { scope: "col", class: at ? "num" : "num edge" }, text))))),
-    h("tbody", {}, rows));
-  const more = cut || parts.length > rows.length;
-  arrange(box, [table, ...(more ? [h("p", { class: "muted note" }, "Not all are shown; ClickHouse's table panes has them.")] : [])]);
 }

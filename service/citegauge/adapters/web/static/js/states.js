@@ -45,8 +45,8 @@ export function statesBar(states) {
   return bar;
 }
 
-/** The same with a line per state that says what it means. */
-export function statesList(states) {
+/** The same with a line per state that says what it means; `addressOf(name)` is where its traces are listed. */
+export function statesList(states, addressOf) {
   const all = total(states);
   return h(
     "ul",
@@ -58,7 +58,7 @@ export function statesList(states) {
         h("span", { class: "swatch", "data-state": STATES[name] ? name : "other" }),
         h("span", { class: "num" }, percent(n, all)),
         h("span", { class: "num muted" }, count(n)),
-        h("span", {}, h("code", {}, name), h("span", { class: "muted" }, ` ${STATES[name] ?? ""}`)),
+        h("span", {}, h("a", { href: addressOf(name) }, h("code", {}, name)), h("span", { class: "muted" }, ` ${STATES[name] ?? ""}`)),
       ),
     ),
   );

@@ -1,7 +1,7 @@
 // The top of the page: what dropped, one sentence each; else that nothing did; else why that cannot be known.
 
 import { askLines } from "./api.js";
-import { groupAddress } from "./address.js";
+import { groupAddress, HOME } from "./address.js";
 import { h } from "./dom.js";
 import { clock, count, span } from "./format.js";
 
@@ -14,34 +14,41 @@ let shown = "";
 /** Redraw if anything said has changed; the region is live, so an unchanged one must stay silent. */
 export async function drawStatus({ drops, windows, lagMs, address }) {
   const stale = lagMs !== null && lagMs > STALE_MS;
-  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows), address.route, address.bucket]);
+  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows), address]);
   if (said === shown) return;
   shown = said;
   if (windows.as_of_ms === null) box.replaceChildren(...(await emptyState()));
   else if (drops.length) box.replaceChildren(...dropList(drops, stale, lagMs, windows, address));
-  else box.replaceChildren(...noDrop(windows, stale, lagMs));
+  else box.replaceChildren(...noDrop(windows, stale, lagMs, address));
 }
 
 function dropList(drops, stale, lagMs, windows, address) {
-  const isHere = (drop) => drop.route === address.route && drop.top_k_bucket === address.bucket;
-  const items = drops.slice(0, SENTENCES_MAX).map((drop) => {
-    const target = { href: groupAddress(drop.route, drop.top_k_bucket), "aria-current": isHere(drop) ? "page" : null };
-    return h("li", {}, h("a", target, drop.sentence ?? spell(drop)));
+  const isHere = (drop) => address.view === "overview" || (drop.route === address.route && drop.top_k_bucket === address.bucket);
+  const here = drops.filter(isHere);
+  const elsewhere = drops.length - here.length;
+  const items = here.slice(0, SENTENCES_MAX).map((drop) => {
+    const show = address.view === "overview" ? null : "traces";
+    return h("li", {}, h("a", { href: groupAddress(drop.route, drop.top_k_bucket, { show }) }, drop.sentence ?? spell(drop)));
   });
-  const more = drops.length - items.length;
+  const more = here.length - items.length;
   if (more > 0) items.push(h("li", { class: "muted" }, `and ${count(more)} more, marked in the table`));
+  const others = elsewhere > 0 ? [h("p", { class: "muted" }, h("a", { href: HOME }, `${quantityOf(elsewhere)} elsewhere: see all routes`))] : [];
+  if (!here.length) return [...others, ...(stale ? [staleLine(lagMs, windows)] : [])];
   return [
-    h("h1", { class: "dropped" }, drops.length === 1 ? "1 drop" : `${drops.length} drops`),
-    h("ul", { class: "drops" }, items),
+    h("h1", { class: "dropped" }, quantityOf(here.length)),
+    h("ul", { class: "drops" }, items), ...others,
     ...(stale ? [staleLine(lagMs, windows)] : []),
   ];
 }
 
+const quantityOf = (n) => (n === 1 ? "1 drop" : `${count(n)} drops`);
+
 const spell = (drop) =>
   `${drop.route}, top_k ${drop.top_k_bucket}: ${drop.what} fell from ${drop.before} to ${drop.after} (n = ${drop.n})`;
 
-function noDrop(windows, stale, lagMs) {
+function noDrop(windows, stale, lagMs, address) {
   if (stale) return [h("h1", {}, "No drop known, but the numbers are old"), staleLine(lagMs, windows)];
+  if (address.view === "trace") return [];
   return [h("h1", {}, "No drop"), h("p", { class: "muted" }, quantity(windows))];
 }
 
