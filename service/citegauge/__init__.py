@@ -15,6 +15,6 @@ The map, in the order in which data flows:
     domain/mix.py           EXPLAIN: what changed within groups, what only moved; versions.py: new versions and old
     adapters/rolling/       the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker
-    tools/                  replay, simulate, demo, doctor, audit, explain, forget, rules
-    bootstrap.py            ties them together; cli.py offers them as commands
+    tools/                  replay, simulate, demo, doctor, audit, explain, forget, rules, backtest
+    bootstrap.py            ties them together; cli.py (commands/) offers them as commands
 """

@@ -40,6 +40,7 @@ from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
 from citegauge.ports import WindowRow
 from citegauge.settings import Settings
+from citegauge.tools import backtest as backtesting
 from citegauge.tools import explain as explaining
 from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
@@ -198,6 +199,18 @@ def explain(settings: Settings, asked: explaining.Asked) -> explaining.Explanati
     database = open_clickhouse(settings)
     try:
         return explaining.explain(database, settings.clickhouse.database, asked)
+    finally:
+        database.close()
+
+
+def backtest(
+    settings: Settings, asked: backtesting.Asked, rules: str, on_progress: backtesting.Progress | None = None
+) -> backtesting.Report:
+    """When the rules of a rule file's text would have fired. Raises `ConfigError`, `FatalError` or `RetryableError`."""
+    read = backtesting.read_rules(rules)
+    database = open_clickhouse(settings)
+    try:
+        return asyncio.run(backtesting.run_backtest(database, settings.clickhouse.database, read, asked, on_progress))
     finally:
         database.close()
 

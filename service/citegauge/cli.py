@@ -21,6 +21,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from citegauge import bootstrap
 from citegauge.adapters.supervise import leave
+from citegauge.commands.backtest import backtest
+from citegauge.commands.options import config_option
 from citegauge.errors import CitegaugeError, ConfigError
 from citegauge.settings import ENCODINGS, load
 from citegauge.tools import audit as auditing
@@ -40,9 +42,6 @@ from citegauge.tools.tables import trace_table, window_table
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 REPORT_COLUMNS = 160
 """Width of tables that no terminal bounds."""
-config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="CITEGAUGE_CONFIG", help="Settings in TOML."
-)
 
 
 @click.group(context_settings=CONTEXT)
@@ -309,6 +308,9 @@ def forget(config: Path | None, trace_ids: tuple[str, ...]) -> None:
         click.echo(f"{one.trace_id}: {one.traces} trace rows and {one.late} late rows deleted")
         if one.still_open:
             click.echo(f"{one.trace_id}: its minute is still open, so repeat this in a few minutes", err=True)
+
+
+cli.add_command(backtest)
 
 
 @contextmanager

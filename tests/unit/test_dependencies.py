@@ -20,7 +20,8 @@ LOCKS = {name: (ROOT / name).read_text() for name in ("requirements.lock", "depl
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 ALLOWED = {
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib",
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-CMU", "MPL-2.0", "PSF-2.0",
+    "Unlicense", "Zlib",
 }  # fmt: skip
 """SPDX names. MPL-2.0 is a licence of files: fine for a library that is used unchanged. No GPL, AGPL, SSPL, BUSL."""
 SAID_AS = {
@@ -81,7 +82,8 @@ def licences(distribution: metadata.Distribution) -> set[str]:
     return {SAID_AS.get(one, one) for one in said}
 
 
-RUNTIME = closure(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["embedded"])
+EXTRAS = [text for extra in PROJECT["optional-dependencies"].values() for text in extra]
+RUNTIME = closure(PROJECT["dependencies"] + EXTRAS)
 
 
 def test_there_is_something_to_check() -> None:

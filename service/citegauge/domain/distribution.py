@@ -50,6 +50,7 @@ def histogram_key(value: float) -> int:
     return key if value > 0.0 else -key
 
 
+@functools.lru_cache(maxsize=KEYS_REMEMBERED_MAX)
 def histogram_value(key: int) -> float:
     """Geometric mid-point of a bucket."""
     if key == 0:

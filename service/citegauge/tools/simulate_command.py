@@ -40,7 +40,7 @@ def traffic_spec(arguments: TrafficArguments, *, now_ns: int, to_topic: bool) ->
     for a topic. Scenario times count from the end; without one, from now (topic) or from the start (file).
     """
     start, duration, traces = arguments.start, arguments.duration, arguments.traces
-    start_ns = _moment(start, now_ns) if start else now_ns if to_topic else _moment(FILE_START, now_ns)
+    start_ns = moment(start, now_ns) if start else now_ns if to_topic else moment(FILE_START, now_ns)
     length_ns = parse_duration(duration) if duration else None
     if length_ns is None and traces is None and not to_topic:
         length_ns = 3_600 * SECOND_NS
@@ -76,7 +76,7 @@ def write(spec: TrafficSpec, encoding: Encoding, to: str) -> int:
         raise FatalError(f"cannot write {to}: {exc.strerror}") from exc
 
 
-def _moment(text: str, now_ns: int) -> int:
+def moment(text: str, now_ns: int) -> int:
     """An RFC 3339 time, or a duration from now such as `-24h`."""
     try:
         moment = datetime.fromisoformat(text)

@@ -30,12 +30,21 @@ class View:
 
 
 async def view_of(
-    groups: Sequence[RollUp], as_of_ns: int, *, caught_up: bool, sources: Mapping[str, Heartbeat] | None = None
+    groups: Sequence[RollUp],
+    as_of_ns: int,
+    *,
+    caught_up: bool,
+    sources: Mapping[str, Heartbeat] | None = None,
+    roll_ups_only: bool = False,
 ) -> View:
-    """The view of these windows of full groups (`WindowStore.group_windows`), which hold counts of their own."""
+    """The view of these windows of full groups (`WindowStore.group_windows`), which hold counts of their own.
+
+    `roll_ups_only`: no rows of full groups, which no metric shows.
+    """
     # Each has its own counts by now, so what is read meanwhile does not show in some of them only.
     roll_ups = tuple([item async for item in _in_turns(roll_up(groups))])
-    rows = tuple([window_row(item, as_of_ns) async for item in _in_turns((*roll_ups, *groups))])
+    shown = roll_ups if roll_ups_only else (*roll_ups, *groups)
+    rows = tuple([window_row(item, as_of_ns) async for item in _in_turns(shown)])
     return View(as_of_ns=as_of_ns, caught_up=caught_up, rows=rows, roll_ups=roll_ups, sources=sources or {})
 
 
