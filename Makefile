@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 # What `make lint` and `make test` look at, and extra arguments for pytest: make test ARGS="-k recall"
-SOURCES := service tests $(wildcard benchmarks)
+SOURCES := service tests $(wildcard benchmarks) deploy/grafana
 ARGS    ?=
 
-.PHONY: help setup demo test fault fuzz lint format bench docs lock vulnerabilities wheel clean
+.PHONY: help setup demo test fault fuzz lint format bench docs dashboards lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,6 +57,9 @@ bench: setup  ## measure spans per second, memory per trace, and the same job as
 
 docs: setup  ## rewrite the README's tables of settings and metrics
 	@$(BIN)/python -m citegauge.tools.reference README.md
+
+dashboards: setup  ## write the Grafana dashboards anew from deploy/grafana/boards
+	@$(BIN)/python deploy/grafana/generate.py
 
 vulnerabilities:  ## look up known vulnerabilities of what production runs (needs pip-audit, and its source within reach)
 	@command -v pip-audit >/dev/null || { echo "vulnerabilities: pip-audit is not installed (pipx install pip-audit)"; exit 1; }

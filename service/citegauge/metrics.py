@@ -1,4 +1,4 @@
-"""The table of metrics: every name that `/metrics` can show. Data only; values come from the adapters.
+"""The table of metrics: every name that `/metrics` can show, beside `process_…`. Data only; values come from the adapters.
 
 The README's table is generated from it, and the exporter refuses a sample whose name or labels do not stand here.
 """

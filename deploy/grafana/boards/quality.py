@@ -1,0 +1,351 @@
+"""How much of what was retrieved the answers cite: one route and top_k bucket at a time, beside a table of all of them.
+
+Nothing here is pooled over top_k buckets or over scorers: recall falls with k by its very definition, and scores of
+different scorers share no scale. Where a chart can show one bucket or one scorer only, the variable takes one value.
+"""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import DashboardLink, VariableModel
+
+from boards.parts import (
+    NUMBER,
+    QUALITY,
+    RATIO,
+    SCORE,
+    TRACES,
+    Promql,
+    Query,
+    Sql,
+    Words,
+    band,
+    board,
+    choice,
+    columns,
+    heat,
+    label_variable,
+    leads,
+    lines,
+    link,
+    marks,
+    merged,
+    note,
+    ratio_lines,
+    rows,
+    sql_variable,
+    units,
+)
+
+PROXY = (
+    "**Cited-chunk recall** is the share of the retrieved chunks that the answer cites. It is a *proxy* from "
+    "production traces, "
+    "not recall against labels: it falls by itself as top_k grows, so it is never pooled over top_k buckets, and a "
+    "change is "
+    "a reason to look, not a verdict. Scores of different scorers are never mixed. What cannot be measured is left "
+    "out, not drawn as 0."
+)
+AT = 'route="$route",top_k_bucket="$top_k_bucket",window="$window"'
+PLACE = "route = ${route:singlequote} AND top_k_bucket = ${top_k_bucket:singlequote}"
+VERSION = """$__conditionalAll(model IN (${model:singlequote}), $model)
+    AND $__conditionalAll(retriever_version IN (${retriever_version:singlequote}), $retriever_version)"""
+MEASURED = "arraySum(mapValues(recall_counts))"
+COUNTS = "mapKeys(recall_counts), mapValues(recall_counts)"
+CITED = f"arraySum(arrayMap((k, w) -> w * bitAnd(k, 65535) / bitShiftRight(k, 16), {COUNTS}))"
+CITING = f"arraySum(arrayMap((k, w) -> if(bitAnd(k, 65535) > 0, w, 0), {COUNTS}))"
+SCORES_MAX = 20_000
+RANKS_MAX = 50
+
+
+def quality() -> Dashboard:
+    """The board."""
+    made = board(
+        QUALITY,
+        "citegauge: quality",
+        "Cited-chunk recall and top-1 scores, per route and top_k bucket.",
+        since="now-24h",
+    )
+    for variable in _variables():
+        made.with_variable(variable)
+    made.annotation(
+        marks("Alerts", "red", Promql('ALERTS{alertstate="firing",route="$route",signal="quality"}', "{{alertname}}"))
+    )
+    made.annotation(marks("New retriever version", "blue", Sql(_NEW_VERSIONS)))
+    made.with_panel(note(PROXY))
+    _overview(made)
+    _recall(made)
+    _shares(made)
+    _distribution(made)
+    _scores(made)
+    _versions(made)
+    return made
+
+
+def _variables() -> list[Builder[VariableModel]]:
+    scorers = 'citegauge_top1_score_samples{route="$route",top_k_bucket="$top_k_bucket"}'
+    found = f"SELECT DISTINCT %s FROM panes WHERE $__timeFilter(pane) AND {PLACE} ORDER BY 1"
+    return [
+        label_variable("route", "Route", "citegauge_window_traces"),
+        label_variable("top_k_bucket", "top_k", 'citegauge_window_traces{route="$route"}'),
+        choice("window", "Window", "1h", "6h", "24h"),
+        label_variable("scorer", "Scorer", scorers),
+        sql_variable("model", "Model", found % "model", many=True),
+        sql_variable("retriever_version", "Retriever version", found % "retriever_version", many=True),
+    ]
+
+
+def _overview(made: Dashboard) -> None:
+    by = "max by (route, top_k_bucket)"
+    every = {
+        "measured": f'{by} (citegauge_window_traces{{window="$window",state="measured"}})',
+        "recall mean": f'{by} (citegauge_cited_chunk_recall_ratio{{window="$window",stat="mean"}})',
+        "recall median": f'{by} (citegauge_cited_chunk_recall_ratio{{window="$window",stat="p50"}})',
+        "recall p25": f'{by} (citegauge_cited_chunk_recall_ratio{{window="$window",stat="p25"}})',
+        "cites anything": f'{by} (citegauge_cited_any_ratio{{window="$window"}})',
+        "hallucinated": f'{by} (citegauge_window_share_ratio{{window="$window",share="hallucinated",stat="value"}})',
+        "nonconformant": f'{by} (citegauge_window_share_ratio{{window="$window",share="nonconformant",stat="value"}})',
+        "zero results": f'{by} (citegauge_window_share_ratio{{window="$window",share="zero_results",stat="value"}})',
+        "unjoined": f'{by} (citegauge_window_share_ratio{{window="$window",share="unjoined",stat="value"}})',
+    }
+    at = {"route": "${__data.fields.route}", "top_k_bucket": "${__data.fields.top_k_bucket}", "window": "${window}"}
+    words = Words(
+        "All routes and top_k buckets",
+        "The $window window as it is now; each row is a route and bucket of its own. A row's route leads to it here, "
+        "its bucket "
+        "to its traces. An empty cell: nothing to measure.",
+        width=16,
+    )
+    links = {
+        "route": link(QUALITY, **at),
+        "top_k_bucket": link(TRACES, **{k: at[k] for k in ("route", "top_k_bucket")}),
+    }
+    table = merged(rows(words, *(Promql(expr, now=True) for expr in every.values()), links=links), *every)
+    made.with_panel(units(table, **dict.fromkeys([name.replace(" ", "_") for name in list(every)[1:]], RATIO)))
+    told = "alertname, severity, route, top_k_bucket, scorer"
+    firing = f'max by ({told}) (ALERTS{{alertstate="firing",alertname=~"Citegauge.*"}})'
+    alerts = Words(
+        "Alerts that fire now", "From Prometheus; Alertmanager may hold some back. Empty: none fires.", width=8
+    )
+    made.with_panel(merged(rows(alerts, Promql(firing, now=True), links={"route": link(QUALITY, **at)}), "firing"))
+
+
+def _recall(made: Dashboard) -> None:
+    made.with_row(Row("Recall of $route, top_k $top_k_bucket, window $window"))
+
+    def of(stat: str, legend: str) -> Query:
+        return Promql(f'max(citegauge_cited_chunk_recall_ratio{{{AT},stat="{stat}"}})', legend)
+
+    lower, upper = "mean, 95 % from", "mean, 95 % to"
+    words = Words(
+        "Cited-chunk recall",
+        "Mean with its 95 % interval (from 30 measured traces on), median and lower quartile of the window that ends "
+        "at each point.",
+        width=16,
+    )
+    stats = (
+        of("mean", "mean"),
+        of("p50", "median"),
+        of("p25", "p25"),
+        of("mean_lower", lower),
+        of("mean_upper", upper),
+    )
+    made.with_panel(band(ratio_lines(words, *stats), lower, upper).links(_traces_by("least recall")))
+    measured = f'max(citegauge_window_traces{{{AT},state="measured"}})'
+    few = "What the ratios stand on. Below 30 there is no interval, and few traces say little."
+    made.with_panel(
+        lines(Words("Measured traces in the window", few, width=8), NUMBER, Promql(measured, "measured")).min(0)
+    )
+    words = Words(
+        "Answers that cite anything, and rank-weighted recall",
+        "Share of measured answers with at least one valid citation; and recall with each chunk weighted by 1/rank, "
+        "which falls when the "
+        "first ranks lose their citations.",
+    )
+    citing = Promql(f"max(citegauge_cited_any_ratio{{{AT}}})", "cite anything")
+    weighted = Promql(f'max(citegauge_rank_weighted_recall_ratio{{{AT},stat="mean"}})', "rank-weighted recall, mean")
+    made.with_panel(ratio_lines(words, citing, weighted))
+    words = Words("Traces by state", "What became of the traces of the window. Only *measured* enters a ratio.")
+    states = f"max by (state) (citegauge_window_traces{{{AT}}}) > 0"
+    made.with_panel(lines(words, NUMBER, Promql(states, "{{state}}")).min(0))
+
+
+def _shares(made: Dashboard) -> None:
+    shares = {
+        "hallucinated": (
+            "Hallucinated citations",
+            "Citations of chunks that were not in the retrieved set, of all citations.",
+        ),
+        "nonconformant": (
+            "Nonconformant answers",
+            "Answers not in the agreed form, of the traces that may have an answer.",
+        ),
+        "zero_results": ("Retrievals with zero results", "Of the traces whose retrieval is known."),
+        "unjoined": (
+            "Unjoined traces",
+            "Traces with only one of retrieval and generation, of all traces: the pipeline, not quality.",
+        ),
+    }
+    made.with_row(Row("Shares, with 95 % intervals (Wilson)"))
+    for share, (title, description) in shares.items():
+        made.with_panel(_share(share, Words(title, description, width=6)))
+
+
+def _share(share: str, words: Words) -> timeseries.Panel:
+    def of(stat: str, legend: str) -> Query:
+        return Promql(f'max(citegauge_window_share_ratio{{{AT},share="{share}",stat="{stat}"}})', legend)
+
+    panel = ratio_lines(words, of("value", "share"), of("lower", "from"), of("upper", "to"))
+    order = "most hallucinated citations" if share == "hallucinated" else "latest"
+    return band(panel, "from", "to").links(_traces_by(order))
+
+
+def _traces_by(order: str) -> list[Builder[DashboardLink]]:
+    return leads("Traces", link(TRACES, route="${route}", top_k_bucket="${top_k_bucket}", order=order))
+
+
+def _distribution(made: Dashboard) -> None:
+    made.with_row(Row("Distribution of recall in $route, top_k $top_k_bucket"))
+    words = Words(
+        "Recall over time",
+        "Measured traces by recall, in tenths (the uppermost holds 1 as well), from the minutes' exact counts. For "
+        "the chosen models and "
+        "retriever versions.",
+    )
+    made.with_panel(heat(words, RATIO, Sql(_RECALL_HEAT)).interval("5m"))
+    words = Words(
+        "Citations by rank",
+        f"Of the measured traces that retrieved a chunk at this rank: how many cite it. To rank {RANKS_MAX}; over "
+        "the time range, from trace rows.",
+    )
+    made.with_panel(columns(words, RATIO, "rank", Sql(_RANK_CURVE)))
+
+
+def _scores(made: Dashboard) -> None:
+    made.with_row(Row("Top-1 score of $scorer in $route, top_k $top_k_bucket"))
+
+    def of(stat: str, legend: str) -> Query:
+        return Promql(f'max(citegauge_top1_score{{{AT},scorer="$scorer",stat="{stat}"}})', legend)
+
+    words = Words(
+        "Top-1 score",
+        "Score of the first retrieved chunk, by this scorer alone, in the window that ends at each point.",
+    )
+    stats = (of("mean", "mean"), of("p75", "p75"), of("p50", "median"), of("p25", "p25"))
+    made.with_panel(lines(words, SCORE, *stats))
+    words = Words(
+        "Top-1 scores over time",
+        f"Each trace's score, by this scorer alone. Of more than {SCORES_MAX:,} traces, an even sample (by trace id).",
+    )
+    made.with_panel(heat(words, SCORE, Sql(_SCORE_HEAT), raw=True).interval("5m"))
+    words = Words("Traces with a top-1 score", "What the scores stand on, per scorer.", width=24, height=6)
+    samples = f"max by (scorer) (citegauge_top1_score_samples{{{AT}}})"
+    made.with_panel(lines(words, NUMBER, Promql(samples, "{{scorer}}")).min(0))
+
+
+def _versions(made: Dashboard) -> None:
+    made.with_row(Row("Models and retriever versions of $route, top_k $top_k_bucket"))
+    words = Words(
+        "Recall by version",
+        "Mean recall per step of the chart, one line per retriever version and model. A new version starts a new line.",
+    )
+    made.with_panel(ratio_lines(words, Sql(_BY_VERSION_OVER_TIME, lines=True)).interval("5m"))
+    words = Words(
+        "Versions side by side", "Over the time range, from the minutes' exact counts. The version leads to its traces."
+    )
+    table = rows(words, Sql(_BY_VERSION), links={"retriever_version": link(TRACES, **_HERE)})
+    made.with_panel(units(table, recall_mean=RATIO, cites_anything=RATIO, hallucinated=RATIO))
+
+
+_HERE = {
+    "route": "${route}",
+    "top_k_bucket": "${top_k_bucket}",
+    "model": "${__data.fields.model}",
+    "retriever_version": "${__data.fields.retriever_version}",
+}
+
+_NEW_VERSIONS = f"""
+SELECT min(pane) AS time, concat(retriever_version, ' (', model, ')') AS text, retriever_version AS tags
+FROM panes FINAL
+WHERE {PLACE}
+GROUP BY retriever_version, model
+HAVING $__timeFilter(time)
+ORDER BY time
+"""
+
+_BINS = ",\n    ".join(f'sumIf(n, bin = {tenth}) AS "{tenth / 10}"' for tenth in range(10))
+
+_RECALL_HEAT = f"""
+SELECT
+    $__timeInterval(pane) AS time,
+    {_BINS}
+FROM
+(
+    SELECT
+        pane,
+        arrayJoin(recall_counts) AS counted,
+        counted.2 AS n,
+        least(9, intDiv(bitAnd(counted.1, 65535) * 10, bitShiftRight(counted.1, 16))) AS bin
+    FROM panes FINAL
+    WHERE $__timeFilter(pane) AND {PLACE}
+    AND {VERSION}
+)
+GROUP BY time
+ORDER BY time
+"""
+
+_RANK_CURVE = f"""
+SELECT toString(place) AS rank, sum(has(cited_ranks, place)) / count() AS cited, count() AS n
+FROM
+(
+    SELECT cited_ranks, arrayJoin(range(1, least(retrieved, {RANKS_MAX}) + 1)) AS place
+    FROM traces FINAL
+    WHERE $__timeFilter(pane) AND {PLACE} AND state = 'measured'
+    AND {VERSION}
+)
+GROUP BY place
+ORDER BY place
+"""
+
+_SCORE_HEAT = f"""
+SELECT time, score
+FROM
+(
+    SELECT event_time AS time, assumeNotNull(top1_score) AS score
+    FROM traces FINAL
+    WHERE $__timeFilter(pane) AND {PLACE} AND scorer = ${{scorer:singlequote}} AND top1_score IS NOT NULL
+    AND {VERSION}
+    ORDER BY cityHash64(trace_id)
+    LIMIT {SCORES_MAX}
+)
+ORDER BY time
+"""
+
+_BY_VERSION_OVER_TIME = f"""
+SELECT
+    $__timeInterval(pane) AS time,
+    concat(retriever_version, ' (', model, ')') AS version,
+    sum({CITED}) / nullIf(sum({MEASURED}), 0) AS recall
+FROM panes FINAL
+WHERE $__timeFilter(pane) AND {PLACE}
+    AND {VERSION}
+GROUP BY time, version
+ORDER BY time, version
+"""
+
+_BY_VERSION = f"""
+SELECT
+    retriever_version,
+    model,
+    min(pane) AS since,
+    sum({MEASURED}) AS measured,
+    sum({CITED}) / nullIf(measured, 0) AS "recall mean",
+    sum({CITING}) / nullIf(measured, 0) AS "cites anything",
+    sum(panes.hallucinated) / nullIf(sum(panes.citations), 0) AS hallucinated
+FROM panes FINAL
+WHERE $__timeFilter(pane) AND {PLACE}
+    AND {VERSION}
+GROUP BY retriever_version, model
+ORDER BY since, retriever_version, model
+"""
