@@ -92,15 +92,16 @@ def test_little_is_no_baseline() -> None:
     assert baseline_of([Cell(i * BLOCK_S, Moments(2, 0.4, 0.09)) for i in range(20)]) is None
 
 
-def test_the_week_says_how_much_a_level_wanders() -> None:
-    """The day's level, the week's `between` once it has two days of hours."""
-    day = Baseline(n=1_000, mean=0.4, variance=0.09, between=0.0, blocks=18)
-    week = Baseline(n=7_000, mean=0.5, variance=0.10, between=0.001, blocks=168)
+def test_the_week_leads_where_the_day_is_short() -> None:
+    """Half-way at variance / between traces; the week's `between` alone; without one of them, the other."""
+    day = Baseline(n=90, mean=0.4, variance=0.08, between=0.5, blocks=18)
+    week = Baseline(n=7_000, mean=0.5, variance=0.09, between=0.001, blocks=168)
     both = usual(day, week)
     assert both is not None
-    assert (both.mean, both.variance, both.between) == (0.4, 0.09, 0.001)
+    assert (both.mean, both.variance, both.between) == pytest.approx((0.45, 0.085, 0.001))
     assert usual(day, None) == day
     assert usual(None, week) == week
+    assert usual(None, None) is None
     assert usual(day, Baseline(n=900, mean=0.5, variance=0.1, between=0.001, blocks=20)) == day
 
 

@@ -100,15 +100,24 @@ def baseline_of(cells: Iterable[Cell], *, until_s: int | None = None) -> Baselin
 
 
 def usual(day: Baseline | None, week: Baseline | None) -> Baseline | None:
-    """What to test against: the level of the day, and how much it wanders from the 7 days where they hold enough.
+    """What to test against: the day, led by the 7 days as far as the day is too short to know its own level.
 
-    The day follows slow changes; the week has seen seven daily cycles and 168 hours, the day one and at most 24.
+    The day's weight is n / (n + variance / between), the credibility of n traces (Bühlmann 1967): it follows slow changes
+    where traffic is high, and does not take the chance of a few hundred traces for a new level where it is low. How much
+    the level wanders is the week's alone: it has seen seven daily cycles and up to 168 hours.
     """
     if day is None:
         return week
-    if week is None or week.blocks < WEEK_BLOCKS_MIN:
+    if week is None or week.blocks < WEEK_BLOCKS_MIN or week.between <= 0.0:
         return day
-    return Baseline(n=day.n, mean=day.mean, variance=day.variance, between=week.between, blocks=week.blocks)
+    weight = day.n / (day.n + week.variance / week.between)
+    return Baseline(
+        n=week.n,
+        mean=weight * day.mean + (1.0 - weight) * week.mean,
+        variance=weight * day.variance + (1.0 - weight) * week.variance,
+        between=week.between,
+        blocks=week.blocks,
+    )
 
 
 def _between(blocks: list[Moments], whole: Moments) -> float:
