@@ -103,8 +103,7 @@ def _reading(made: Dashboard) -> None:
     words = Words(
         "Watermark age",
         "How far event time is behind the wall clock, per partition. It also grows while a partition has nothing to "
-        "read; with "
-        "lag it means delay (alert: lag-seconds).",
+        "read; with lag it means delay (alert: lag-seconds).",
     )
     behind = f"max by (topic, partition) (time() - (citegauge_watermark_timestamp_seconds{{{FROM}}} > 0))"
     made.with_panel(lines(words, SECONDS, Promql(behind, legend)).min(0))

@@ -25,6 +25,7 @@ from boards.parts import (
     board,
     choice,
     columns,
+    dashed,
     heat,
     label_variable,
     leads,
@@ -38,25 +39,26 @@ from boards.parts import (
     sql_variable,
     units,
 )
+from boards.quality_sql import (
+    BY_VERSION,
+    BY_VERSION_OVER_TIME,
+    NEW_VERSIONS,
+    PLACE,
+    RANK_CURVE,
+    RANKS_MAX,
+    RECALL_HEAT,
+    SCORE_HEAT,
+    SCORES_MAX,
+)
 
 PROXY = (
     "**Cited-chunk recall** is the share of the retrieved chunks that the answer cites. It is a *proxy* from "
-    "production traces, "
-    "not recall against labels: it falls by itself as top_k grows, so it is never pooled over top_k buckets, and a "
-    "change is "
-    "a reason to look, not a verdict. Scores of different scorers are never mixed. What cannot be measured is left "
-    "out, not drawn as 0."
+    "production traces, not recall against labels: it falls by itself as top_k grows, so it is never pooled over "
+    "top_k buckets, and a change is a reason to look, not a verdict. Scores of different scorers are never mixed. "
+    "What cannot be measured is left out, not drawn as 0."
 )
-AT = 'route="$route",top_k_bucket="$top_k_bucket",window="$window"'
-PLACE = "route = ${route:singlequote} AND top_k_bucket = ${top_k_bucket:singlequote}"
-VERSION = """$__conditionalAll(model IN (${model:singlequote}), $model)
-    AND $__conditionalAll(retriever_version IN (${retriever_version:singlequote}), $retriever_version)"""
-MEASURED = "arraySum(mapValues(recall_counts))"
-COUNTS = "mapKeys(recall_counts), mapValues(recall_counts)"
-CITED = f"arraySum(arrayMap((k, w) -> w * bitAnd(k, 65535) / bitShiftRight(k, 16), {COUNTS}))"
-CITING = f"arraySum(arrayMap((k, w) -> if(bitAnd(k, 65535) > 0, w, 0), {COUNTS}))"
-SCORES_MAX = 20_000
-RANKS_MAX = 50
+PLACED = 'route="$route",top_k_bucket="$top_k_bucket"'
+AT = f'{PLACED},window="$window"'
 
 
 def quality() -> Dashboard:
@@ -72,10 +74,11 @@ def quality() -> Dashboard:
     made.annotation(
         marks("Alerts", "red", Promql('ALERTS{alertstate="firing",route="$route",signal="quality"}', "{{alertname}}"))
     )
-    made.annotation(marks("New retriever version", "blue", Sql(_NEW_VERSIONS)))
+    made.annotation(marks("New retriever version", "blue", Sql(NEW_VERSIONS)))
     made.with_panel(note(PROXY))
     _overview(made)
     _recall(made)
+    _like_for_like(made)
     _shares(made)
     _distribution(made)
     _scores(made)
@@ -113,8 +116,7 @@ def _overview(made: Dashboard) -> None:
     words = Words(
         "All routes and top_k buckets",
         "The $window window as it is now; each row is a route and bucket of its own. A row's route leads to it here, "
-        "its bucket "
-        "to its traces. An empty cell: nothing to measure.",
+        "its bucket to its traces. An empty cell: nothing to measure.",
         width=16,
     )
     links = {
@@ -160,8 +162,7 @@ def _recall(made: Dashboard) -> None:
     words = Words(
         "Answers that cite anything, and rank-weighted recall",
         "Share of measured answers with at least one valid citation; and recall with each chunk weighted by 1/rank, "
-        "which falls when the "
-        "first ranks lose their citations.",
+        "which falls when the first ranks lose their citations.",
     )
     citing = Promql(f"max(citegauge_cited_any_ratio{{{AT}}})", "cite anything")
     weighted = Promql(f'max(citegauge_rank_weighted_recall_ratio{{{AT},stat="mean"}})', "rank-weighted recall, mean")
@@ -169,6 +170,58 @@ def _recall(made: Dashboard) -> None:
     words = Words("Traces by state", "What became of the traces of the window. Only *measured* enters a ratio.")
     states = f"max by (state) (citegauge_window_traces{{{AT}}}) > 0"
     made.with_panel(lines(words, NUMBER, Promql(states, "{{state}}")).min(0))
+
+
+def _like_for_like(made: Dashboard) -> None:
+    made.with_row(Row("Like for like: the last hour of $route, top_k $top_k_bucket, against its past"))
+    words = Words(
+        "Recall, like for like",
+        "Mean of the last hour (with its 95 % interval) and of the day before it, both at the hour's mix of models, "
+        "retriever versions and scorers: a mix that moves moves nothing here, and a group without a past is left out.",
+    )
+    made.with_panel(_compared(words, "citegauge_compared_recall_ratio", PLACED, RATIO))
+    words = Words(
+        "Detectors",
+        "Each detector's statistic over its decision limit: from 1 on it is an alarm. recall_cusum adds up how far "
+        "the last 6 hours fall short of what is usual; score_shift asks whether the hour's scores are distributed "
+        "otherwise, within one scorer.",
+    )
+    detectors = f"max by (detector, scorer) (citegauge_detector_ratio{{{PLACED}}})"
+    limit = Promql("vector(1)", "limit")
+    made.with_panel(dashed(lines(words, SCORE, Promql(detectors, "{{detector}} {{scorer}}"), limit), "limit").min(0))
+    words = Words(
+        "Top-1 score of $scorer, like for like", "The same for the score of the first chunk, by this scorer alone.", 8
+    )
+    made.with_panel(_compared(words, "citegauge_compared_top1_score", f'{PLACED},scorer="$scorer"', SCORE))
+    words = Words(
+        "What is usual",
+        "Mean recall of the last day and the last 7 days at the hour's mix, without the last 6 hours, which are what "
+        "is tested.",
+        8,
+    )
+    usual = f'max by (baseline) (citegauge_baseline_recall_ratio{{{PLACED},stat="mean"}})'
+    made.with_panel(ratio_lines(words, Promql(usual, "{{baseline}}")))
+    words = Words(
+        "What the comparison stands on",
+        "Measured traces of the groups that were compared, on each side, and of the baselines.",
+        8,
+    )
+    sides = f"max by (side) (citegauge_compared_recall_traces{{{PLACED}}})"
+    behind = f"max by (baseline) (citegauge_baseline_recall_traces{{{PLACED}}})"
+    made.with_panel(lines(words, NUMBER, Promql(sides, "{{side}}"), Promql(behind, "baseline {{baseline}}")).min(0))
+
+
+def _compared(words: Words, name: str, at: str, unit: str) -> timeseries.Panel:
+    """After and before, with the interval of after: 1.96 standard errors to each side."""
+    after, error = (f'max({name}{{{at},stat="{stat}"}})' for stat in ("after", "se_after"))
+    stats = (
+        Promql(after, "last hour"),
+        Promql(f'max({name}{{{at},stat="before"}})', "day before"),
+        Promql(f"{after} - 1.96 * {error}", "95 % from"),
+        Promql(f"{after} + 1.96 * {error}", "95 % to"),
+    )
+    panel = ratio_lines(words, *stats) if unit == RATIO else lines(words, unit, *stats)
+    return dashed(band(panel, "95 % from", "95 % to"), "day before")
 
 
 def _shares(made: Dashboard) -> None:
@@ -210,16 +263,15 @@ def _distribution(made: Dashboard) -> None:
     words = Words(
         "Recall over time",
         "Measured traces by recall, in tenths (the uppermost holds 1 as well), from the minutes' exact counts. For "
-        "the chosen models and "
-        "retriever versions.",
+        "the chosen models and retriever versions.",
     )
-    made.with_panel(heat(words, RATIO, Sql(_RECALL_HEAT)).interval("5m"))
+    made.with_panel(heat(words, RATIO, Sql(RECALL_HEAT)).interval("5m"))
     words = Words(
         "Citations by rank",
-        f"Of the measured traces that retrieved a chunk at this rank: how many cite it. To rank {RANKS_MAX}; over "
-        "the time range, from trace rows.",
+        f"Of the measured traces that retrieved a chunk at this rank: how many cite it. To rank {RANKS_MAX}; over the "
+        "time range, from trace rows.",
     )
-    made.with_panel(columns(words, RATIO, "rank", Sql(_RANK_CURVE)))
+    made.with_panel(columns(words, RATIO, "rank", Sql(RANK_CURVE)))
 
 
 def _scores(made: Dashboard) -> None:
@@ -238,7 +290,7 @@ def _scores(made: Dashboard) -> None:
         "Top-1 scores over time",
         f"Each trace's score, by this scorer alone. Of more than {SCORES_MAX:,} traces, an even sample (by trace id).",
     )
-    made.with_panel(heat(words, SCORE, Sql(_SCORE_HEAT), raw=True).interval("5m"))
+    made.with_panel(heat(words, SCORE, Sql(SCORE_HEAT), raw=True).interval("5m"))
     words = Words("Traces with a top-1 score", "What the scores stand on, per scorer.", width=24, height=6)
     samples = f"max by (scorer) (citegauge_top1_score_samples{{{AT}}})"
     made.with_panel(lines(words, NUMBER, Promql(samples, "{{scorer}}")).min(0))
@@ -250,11 +302,11 @@ def _versions(made: Dashboard) -> None:
         "Recall by version",
         "Mean recall per step of the chart, one line per retriever version and model. A new version starts a new line.",
     )
-    made.with_panel(ratio_lines(words, Sql(_BY_VERSION_OVER_TIME, lines=True)).interval("5m"))
+    made.with_panel(ratio_lines(words, Sql(BY_VERSION_OVER_TIME, lines=True)).interval("5m"))
     words = Words(
         "Versions side by side", "Over the time range, from the minutes' exact counts. The version leads to its traces."
     )
-    table = rows(words, Sql(_BY_VERSION), links={"retriever_version": link(TRACES, **_HERE)})
+    table = rows(words, Sql(BY_VERSION), links={"retriever_version": link(TRACES, **_HERE)})
     made.with_panel(units(table, recall_mean=RATIO, cites_anything=RATIO, hallucinated=RATIO))
 
 
@@ -264,88 +316,3 @@ _HERE = {
     "model": "${__data.fields.model}",
     "retriever_version": "${__data.fields.retriever_version}",
 }
-
-_NEW_VERSIONS = f"""
-SELECT min(pane) AS time, concat(retriever_version, ' (', model, ')') AS text, retriever_version AS tags
-FROM panes FINAL
-WHERE {PLACE}
-GROUP BY retriever_version, model
-HAVING $__timeFilter(time)
-ORDER BY time
-"""
-
-_BINS = ",\n    ".join(f'sumIf(n, bin = {tenth}) AS "{tenth / 10}"' for tenth in range(10))
-
-_RECALL_HEAT = f"""
-SELECT
-    $__timeInterval(pane) AS time,
-    {_BINS}
-FROM
-(
-    SELECT
-        pane,
-        arrayJoin(recall_counts) AS counted,
-        counted.2 AS n,
-        least(9, intDiv(bitAnd(counted.1, 65535) * 10, bitShiftRight(counted.1, 16))) AS bin
-    FROM panes FINAL
-    WHERE $__timeFilter(pane) AND {PLACE}
-    AND {VERSION}
-)
-GROUP BY time
-ORDER BY time
-"""
-
-_RANK_CURVE = f"""
-SELECT toString(place) AS rank, sum(has(cited_ranks, place)) / count() AS cited, count() AS n
-FROM
-(
-    SELECT cited_ranks, arrayJoin(range(1, least(retrieved, {RANKS_MAX}) + 1)) AS place
-    FROM traces FINAL
-    WHERE $__timeFilter(pane) AND {PLACE} AND state = 'measured'
-    AND {VERSION}
-)
-GROUP BY place
-ORDER BY place
-"""
-
-_SCORE_HEAT = f"""
-SELECT time, score
-FROM
-(
-    SELECT event_time AS time, assumeNotNull(top1_score) AS score
-    FROM traces FINAL
-    WHERE $__timeFilter(pane) AND {PLACE} AND scorer = ${{scorer:singlequote}} AND top1_score IS NOT NULL
-    AND {VERSION}
-    ORDER BY cityHash64(trace_id)
-    LIMIT {SCORES_MAX}
-)
-ORDER BY time
-"""
-
-_BY_VERSION_OVER_TIME = f"""
-SELECT
-    $__timeInterval(pane) AS time,
-    concat(retriever_version, ' (', model, ')') AS version,
-    sum({CITED}) / nullIf(sum({MEASURED}), 0) AS recall
-FROM panes FINAL
-WHERE $__timeFilter(pane) AND {PLACE}
-    AND {VERSION}
-GROUP BY time, version
-ORDER BY time, version
-"""
-
-_BY_VERSION = f"""
-SELECT
-    retriever_version,
-    model,
-    min(pane) AS since,
-    sum({MEASURED}) AS measured,
-    sum({CITED}) / nullIf(measured, 0) AS "recall mean",
-    sum({CITING}) / nullIf(measured, 0) AS "cites anything",
-    sum(panes.hallucinated) / nullIf(sum(panes.citations), 0) AS hallucinated
-FROM panes FINAL
-WHERE $__timeFilter(pane) AND {PLACE}
-    AND {VERSION}
-GROUP BY retriever_version, model
-ORDER BY since, retriever_version, model
-"""

@@ -64,17 +64,15 @@ def _many(made: Dashboard) -> None:
     made.with_panel(bars(words, NUMBER, Sql(_STATES, lines=True)).interval("5m"))
     words = Words(
         "Hallucinated ids",
-        "Chunks that answers cite without having retrieved them, most frequent first. *Dropped*: an earlier stage "
-        "had returned it. The id of "
-        "an example leads to its trace, below.",
+        "Chunks that answers cite without having retrieved them, most frequent first. *Dropped*: an earlier stage had "
+        "returned it. The id of an example leads to its trace, below.",
     )
     here = link(TRACES, trace_id="${__value.raw}", **_KEPT)
     made.with_panel(rows(words, Sql(_HALLUCINATED), links={"example": here}))
     words = Words(
         "Traces",
         f"At most {ROWS_MAX}, in the chosen order. Recall is comparable within one top_k bucket, a score within one "
-        "scorer. A trace id leads "
-        "to the trace, below.",
+        "scorer. A trace id leads to the trace, below.",
         24,
         12,
     )
