@@ -91,8 +91,8 @@ METRICS: tuple[Metric, ...] = (
         "ratio",
         (*_SLICE, "stat"),
         "Mean cited-chunk recall of the last hour (stat after) and of the day before it (before), both at the hour's mix of "
-        "models, retriever versions and scorers, and their standard errors (se_after, which holds how much an hour's level "
-        "wanders by itself, and se_before). Groups without enough past are left out: a new version cannot fall.",
+        "models, retriever versions and scorers, and their standard errors (se_before, se_after; the latter holds wander, "
+        "by which an hour's level moves by itself). Groups without enough past are left out: a new version cannot fall.",
     ),
     Metric(
         "citegauge_compared_recall_traces",

@@ -11,12 +11,12 @@ import pytest
 
 from citegauge.adapters.rolling.detectors import Detectors
 from citegauge.adapters.rolling.restore import restored_store
-from citegauge.adapters.rolling.week import usual_week, week_bounds
+from citegauge.adapters.rolling.week import WEEK_S, usual_week
 from citegauge.domain.baseline import Baseline
 from citegauge.domain.distribution import add_counts
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
-from citegauge.domain.signals import Usual, usual_of
+from citegauge.domain.signals import Usual, usual_bounds, usual_of
 from citegauge.domain.window import WindowStore, cell_of
 from citegauge.pipeline import tally_of
 from citegauge.ports import panes_partition
@@ -55,7 +55,7 @@ def clickhouse(panes: list[PaneRow]) -> Iterator[ClickHouse]:
 
 def naive(panes: list[PaneRow], end_s: int) -> dict[Group, Usual]:
     """By group, from whole hours of panes."""
-    start_s, until_s = week_bounds(end_s)
+    start_s, until_s = usual_bounds(WEEK_S, end_s)
     hours: dict[Group, dict[int, Tally]] = defaultdict(lambda: defaultdict(Tally))
     for row in panes:
         if start_s <= row.pane < until_s:
@@ -63,10 +63,7 @@ def naive(panes: list[PaneRow], end_s: int) -> dict[Group, Usual]:
             tally = hours[group][row.pane // 3_600 * 3_600]
             add_counts(tally.recall_counts, row.recall_counts)
             add_counts(tally.score_counts, row.score_counts)
-    return {
-        group: usual_of([cell_of(start, tally) for start, tally in cells.items()], until_s)
-        for group, cells in hours.items()
-    }
+    return {group: usual_of(cell_of(start, tally) for start, tally in cells.items()) for group, cells in hours.items()}
 
 
 def numbers(baseline: Baseline | None) -> object:

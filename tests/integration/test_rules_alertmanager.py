@@ -37,6 +37,11 @@ def alert(name: str, job: str = "citegauge", **labels: str) -> dict[str, str]:
 SUPPORT = alert("CitegaugeRouteRecallDrop", route="support")
 SLICE = alert("CitegaugeRecallDrop", route="support", top_k_bucket="1-5")
 ELSEWHERE = alert("CitegaugeRecallDrop", route="sales", top_k_bucket="1-5")
+CUSUM = alert("CitegaugeRecallCusum", route="support", top_k_bucket="1-5")
+CUSUM_BESIDE = alert("CitegaugeRecallCusum", route="support", top_k_bucket="6-10")
+SCORE = alert("CitegaugeTop1ScoreDrop", route="sales", top_k_bucket="1-5", scorer="bge")
+SHIFT = alert("CitegaugeScoreShift", route="sales", top_k_bucket="1-5", scorer="bge")
+SHIFT_ELSE = alert("CitegaugeScoreShift", route="sales", top_k_bucket="1-5", scorer="bm25")
 SILENT = alert("CitegaugeRouteNoTraces", route="sales")
 NO_TRACES = alert("CitegaugeNoTraces")
 LAG = alert("CitegaugeLagSeconds", topic="spans", partition="0")
@@ -100,6 +105,11 @@ def running(tmp_path: Path) -> Iterator[Running]:
     ("firing", "heard"),
     [
         pytest.param([SUPPORT, SLICE, ELSEWHERE], [SUPPORT, ELSEWHERE], id="a page stands for its own slices only"),
+        pytest.param([SUPPORT, CUSUM, CUSUM_BESIDE, SHIFT], [SUPPORT, SHIFT], id="and for its detectors"),
+        pytest.param(
+            [SLICE, CUSUM, CUSUM_BESIDE], [SLICE, CUSUM_BESIDE], id="an hour's fall stands for the hours' fall"
+        ),
+        pytest.param([SCORE, SHIFT, SHIFT_ELSE], [SCORE, SHIFT_ELSE], id="a fallen score stands for its shift"),
         pytest.param([SLICE, ELSEWHERE], [SLICE, ELSEWHERE], id="slices alone are heard"),
         pytest.param([LAG, SUPPORT, SLICE, SILENT, LETTERS], [LAG, LETTERS], id="a stall holds quality back"),
         pytest.param([LAG, OTHER_JOB], [LAG, OTHER_JOB], id="of its own deployment only"),

@@ -78,6 +78,11 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         ),
         {"CitegaugeTop1ScoreDrop": 1},
     ),
+    "recall is a little lower for hours": (
+        story(changed("support", "1-5", recall=Sample(n=800, mean=0.57, sd=0.3), cusum=1.4)),
+        {"CitegaugeRecallCusum": 1},
+    ),
+    "scores change their shape": (story(changed("support", "1-5", shift=1.5)), {"CitegaugeScoreShift": 1}),
     "citations are invented": (
         story(changed("support", "1-5", hallucinated=0.2)),
         {"CitegaugeHallucinatedCitations": 1},
@@ -174,6 +179,36 @@ QUIET: dict[str, dict[str, str]] = {
             ("support", "6-10"): replace(NORMAL, day=HARD, recall=Sample(n=900, mean=0.2, sd=0.2)),
         },
     ),
+    "a new model cites less": story(changed("support", versions=((Sample(n=400, mean=0.1, sd=0.1), NOTHING),))),
+    "a new retriever version replaces the old one": story(
+        changed("support", recall=NOTHING, versions=((Sample(n=200, mean=0.3, sd=0.2), NOTHING),))
+    ),
+    "traffic moves to the weaker model of a bucket": story(
+        before=changed("support", versions=((Sample(n=50, mean=0.2, sd=0.2), HARD),)),
+        after=changed(
+            "support", recall=Sample(n=60, mean=0.6, sd=0.3), versions=((Sample(n=900, mean=0.2, sd=0.2), HARD),)
+        ),
+    ),
+    "detectors alarm on low traffic": story(
+        changed(
+            "support",
+            recall=Sample(n=20, mean=0.5, sd=0.3),
+            score=Sample(n=20, mean=0.79, sd=0.1),
+            cusum=3.0,
+            shift=3.0,
+        )
+    ),
+    "detectors alarm on a short past": story(
+        changed(
+            "support",
+            recall=Sample(n=200, mean=0.58, sd=0.3),
+            day=Sample(n=150, mean=0.6, sd=0.3),
+            score_day=Sample(n=150, mean=0.8, sd=0.1),
+            cusum=3.0,
+            shift=3.0,
+        )
+    ),
+    "what was low for hours has recovered": story(changed("support", cusum=2.0)),
     "an idle partition has nothing to commit": story(
         changes={key("citegauge_commit_age_seconds", **PARTITION): rising(60), WATERMARK: steady(3_600, MINUTES)}
     ),
@@ -199,7 +234,8 @@ def test_it_is_quiet(name: str, tmp_path: Path) -> None:
 
 def test_traffic_that_stops_is_no_quality(tmp_path: Path) -> None:
     """While the windows empty, ever fewer traces show ever odder means; no quality alert comes of it."""
-    draining = changed("support", recall=Sample(n=15, mean=0.2, sd=0.2), score=Sample(n=15, mean=0.3, sd=0.1))
+    thin = {"recall": Sample(n=15, mean=0.2, sd=0.2), "score": Sample(n=15, mean=0.3, sd=0.1)}
+    draining = changed("support", **thin, cusum=3.0, shift=3.0)
     series = story(draining, {key("citegauge_records_total"): rising(500, until=BREAK)})
     expect_firing(tmp_path, RULES, series, {LAST: {"CitegaugeNoTraces": 1}})
 
@@ -212,17 +248,30 @@ def test_a_stuck_worker_is_no_lack_of_traffic(tmp_path: Path) -> None:
     expect_firing(tmp_path, RULES, series, {LAST: {"CitegaugeLagSeconds": 1}})
 
 
+def test_windows_that_stand_still_have_no_quality(tmp_path: Path) -> None:
+    """Ten minutes after as-of has stopped, nothing is said of a quality that nobody has seen since."""
+    fallen = changed("support", recall=FALLEN, score=Sample(n=200, mean=0.7, sd=0.1), cusum=3.0, shift=3.0)
+    stale = {"CitegaugeAsOfStale": 1}
+    expect_firing(tmp_path, RULES, story(fallen, {CLOCK: STOOD}), {BREAK + 40: stale, LAST: stale})
+
+
 def test_series_may_move_between_workers(tmp_path: Path) -> None:
     """A fall that two workers show at the same time, or one after the other, is one fall that goes on."""
-    fallen = windows(changed("support", recall=FALLEN))
+    fallen = windows(changed("support", recall=FALLEN, cusum=2.0, shift=2.0))
     takes, gives = BREAK + 30, BREAK + 35
     new = {
         name.replace("service:9464", "other:9464"): f"{steady(GONE, takes)} {steady(value, MINUTES - takes)}"
         for name, value in fallen.items()
     }
-    usual = story(changed("support", recall=FALLEN))
+    new[CLOCK.replace("service:9464", "other:9464")] = rising(60)
+    usual = story(changed("support", recall=FALLEN, cusum=2.0, shift=2.0))
     old = {name: f"{usual[name].split(' ')[0]} {steady(fallen[name], gives - BREAK)} stale" for name in fallen}
-    falls = {"CitegaugeRouteRecallDrop": 1, "CitegaugeRecallDrop": 2}
+    falls = {
+        "CitegaugeRouteRecallDrop": 1,
+        "CitegaugeRecallDrop": 2,
+        "CitegaugeRecallCusum": 2,
+        "CitegaugeScoreShift": 2,
+    }
     expect_firing(tmp_path, RULES, usual | old | new, dict.fromkeys((takes - 2, takes + 2, gives + 5, LAST), falls))
 
 
@@ -285,8 +334,8 @@ def test_the_texts_name_the_numbers(tmp_path: Path) -> None:
     series = story(fallen, before=renamed)
     expected = {
         "summary": f"{odd}: cited-chunk recall fell by 30% in the last hour",
-        "description": "From 0.600 in the day before (at the hour's mix of top_k buckets) to 0.420, on 400 measured traces: "
-        "11.7 standard errors.",
+        "description": "From 0.600 in the day before (at the hour's mix of top_k buckets, models, retriever versions and "
+        "scorers) to 0.420, on 400 measured traces: 11.5 standard errors.",
         "runbook_url": "docs/runbooks/route-recall-drop.md",
     }
     labels = {"severity": "page", "signal": "quality", "job": "citegauge", "route": odd}

@@ -74,7 +74,9 @@ def test_it_answers(name: str, sql: str, clickhouse: ClickHouse) -> None:
     [
         ("route-recall-drop", "b"),
         ("recall-drop", "b"),
+        ("recall-cusum", "b"),
         ("top1-score-drop", "c"),
+        ("score-shift", "c"),
         ("hallucinated-citations", "d"),
         ("nonconformant-answers", "e"),
         ("zero-results", "f"),

@@ -13,6 +13,12 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from citegauge.domain.compare import Part, like_for_like
+from citegauge.domain.intervals import Moments
+from citegauge.domain.signals import Signal
+from citegauge.metrics import BY_NAME
+from citegauge.tools.samples import signal_samples
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 MINUTES, BREAK = 90, 25
 INSTANCE = {"job": "citegauge", "instance": "service:9464"}
 GONE = "_"
+WANDER = 0.003
+"""By how much the level of an hour moves by itself, in every story."""
 PROMTOOL = shutil.which("promtool")
 
 
@@ -56,6 +64,12 @@ class Hour:
     unjoined: int = 0
     old_scorer: str = ""
     """A scorer that only the day has."""
+    versions: tuple[tuple[Sample, Sample], ...] = ()
+    """Further models or retriever versions of the slice: recall of each in the hour, and in the day before it."""
+    cusum: float = 0.2
+    """What the detector of recall says."""
+    shift: float = 0.2
+    """What the detector of scores says."""
 
 
 NORMAL = Hour(
@@ -123,7 +137,7 @@ def windows(slices: Mapping[tuple[str, str], Hour]) -> dict[str, float]:
         place = {"route": route, "top_k_bucket": bucket}
         for window in ("1h", "24h"):
             at = place | {"window": window}
-            recall = hour.recall if window == "1h" else hour.recall + hour.day
+            recall = _pooled(hour, window)
             bad = {"nonconformant": hour.nonconformant, "empty_retrieval": hour.empty, "no_generation": hour.unjoined}
             if window == "24h" or recall.n or any(bad.values()):
                 found[key("citegauge_window_traces", **at, state="measured")] = recall.n
@@ -132,7 +146,41 @@ def windows(slices: Mapping[tuple[str, str], Hour]) -> dict[str, float]:
             found |= _values("citegauge_cited_chunk_recall_ratio", at, recall)
             found |= _scores(at, hour, window)
             found |= _shares(at, hour, recall.n)
+        found |= _signals(route, bucket, hour)
     return found
+
+
+def _pooled(hour: Hour, window: str) -> Sample:
+    """Recall of the slice in a window, all versions together."""
+    found = hour.recall
+    for now, _ in hour.versions:
+        found += now
+    if window == "24h":
+        for day in (hour.day, *(day for _, day in hour.versions)):
+            found += day
+    return found
+
+
+def _signals(route: str, bucket: str, hour: Hour) -> dict[str, float]:
+    """What the workers say of it, by the domain's own comparison."""
+    found: dict[str, float] = {}
+    recall = like_for_like(_part(now, day) for now, day in ((hour.recall, hour.day), *hour.versions))
+    score = None if hour.old_scorer else like_for_like([_part(hour.score, hour.score_day)])
+    for scorer, compared in (("*", recall), (hour.scorer, score)):
+        signal = Signal(route=route, top_k_bucket=bucket, scorer=scorer, compared=compared)
+        for sample in signal_samples(signal):
+            found[key(sample.name, **dict(zip(BY_NAME[sample.name].labels, sample.labels, strict=True)))] = sample.value
+    place = {"route": route, "top_k_bucket": bucket}
+    if recall is not None:
+        found[key("citegauge_detector_ratio", **place, scorer="*", detector="recall_cusum")] = hour.cusum
+    if score is not None:
+        found[key("citegauge_detector_ratio", **place, scorer=hour.scorer, detector="score_shift")] = hour.shift
+    return found
+
+
+def _part(now: Sample, day: Sample) -> Part:
+    before, after = (Moments(int(part.n), part.mean, part.sd**2) for part in (day, now))
+    return Part(before, after, WANDER**2)
 
 
 def _values(name: str, at: dict[str, str], sample: Sample) -> dict[str, float]:

@@ -14,17 +14,21 @@ from click.testing import CliRunner
 
 from citegauge.adapters.rolling import View, window_row
 from citegauge.cli import cli
+from citegauge.domain.compare import Part, like_for_like
+from citegauge.domain.cusum import Cusum
 from citegauge.domain.distribution import fraction_key, histogram_key
-from citegauge.domain.intervals import wilson
+from citegauge.domain.intervals import Moments, wilson
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
+from citegauge.domain.shift import Shift
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import WINDOWS, RollUp, roll_up
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME, Sample
 from citegauge.sections import AlertSettings
 from citegauge.settings import load
 from citegauge.tools.rules import alerts, rule_file
-from citegauge.tools.samples import window_samples
+from citegauge.tools.samples import signal_samples, window_samples
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "prometheus" / "rules" / "citegauge.yml"
@@ -157,10 +161,54 @@ def exported() -> list[Sample]:
     return list(window_samples(View(rows=tuple(window_row(item, 1) for item in found), roll_ups=tuple(found)), 10))
 
 
+PLACE = {"route": "support", "top_k_bucket": "1-5"}
+COMPARED = like_for_like([Part(Moments(400, 0.6, 0.04), Moments(100, 0.5, 0.05))])
+SIGNALS = [
+    Signal(
+        **PLACE,
+        scorer="*",
+        compared=COMPARED,
+        cusum=Cusum(ratio=1.2, since_s=600, n=50, fall=0.2),
+        baselines={"24h": Moments(900, 0.6, 0.04)},
+    ),
+    Signal(**PLACE, scorer="bge", compared=COMPARED, shift=Shift(ratio=0.4, distance_sd=0.1, fall_sd=0.1, n=100)),
+]
+
+
+def test_signals_are_exported_as_they_are() -> None:
+    """Both sides with their errors and numbers, baselines, and the detectors; scores with their spread and scorer."""
+    values = {(sample.name, sample.labels[2:]): sample.value for signal in SIGNALS for sample in signal_samples(signal)}
+    assert COMPARED is not None
+    recall, score = "citegauge_compared_recall_ratio", "citegauge_compared_top1_score"
+    assert {labels: value for (name, labels), value in values.items() if name == recall} == {
+        ("before",): 0.6,
+        ("after",): 0.5,
+        ("se_before",): pytest.approx(0.01),
+        ("se_after",): pytest.approx((0.05 / 100) ** 0.5),
+        ("wander",): 0.0,
+    }
+    assert values[score, ("bge", "sd")] == pytest.approx(0.2)
+    assert values[f"{score}_traces", ("bge", "after")] == 100
+    assert values["citegauge_compared_recall_traces", ("before",)] == 400
+    assert values["citegauge_baseline_recall_ratio", ("24h", "sd")] == pytest.approx(0.2)
+    assert values["citegauge_baseline_recall_traces", ("24h",)] == 900
+    assert values["citegauge_detector_ratio", ("*", "recall_cusum")] == 1.2
+    assert values["citegauge_detector_ratio", ("bge", "score_shift")] == 0.4
+
+
+def test_what_is_not_known_is_not_exported() -> None:
+    """A roll-up without a past shows no comparison and no detector, rather than 0."""
+    assert list(signal_samples(Signal(**PLACE, scorer="*", compared=None))) == []
+
+
 def test_every_label_value_exists() -> None:
-    """`stat="avg"` would select nothing: each selector on a window finds something that is exported."""
-    windowed = {name: metric.labels for name, metric in BY_NAME.items() if "window" in metric.labels}
-    samples = exported()
+    """`stat="avg"` would select nothing: each selector on a window or a detector finds something that is exported."""
+    windowed = {
+        name: metric.labels
+        for name, metric in BY_NAME.items()
+        if {"window", "side", "detector"} & set(metric.labels) or "_compared_" in name
+    }
+    samples = [*exported(), *(sample for signal in SIGNALS for sample in signal_samples(signal))]
     checked = 0
     for name, matchers in selectors():
         if name in windowed:

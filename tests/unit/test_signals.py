@@ -14,7 +14,7 @@ from citegauge.domain.distribution import fraction_key, histogram_key, histogram
 from citegauge.domain.intervals import moments
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
-from citegauge.domain.signals import UNKNOWN, Past, Signal, Usual, signals_of, thinned, usual_until_s, without
+from citegauge.domain.signals import UNKNOWN, Past, Signal, Usual, signals_of, thinned, usual_bounds, without
 from citegauge.domain.window import cell_of
 
 if TYPE_CHECKING:
@@ -113,10 +113,11 @@ def test_scores_that_move_shift() -> None:
     assert found.compared.after == pytest.approx(0.6, rel=0.01)
 
 
-def test_the_day_is_looked_at_each_quarter_of_an_hour() -> None:
-    """So that a restart at any minute finds the same baselines as who ran on."""
-    assert len({usual_until_s(END_S + minute * 60) for minute in range(60)}) == 4
-    assert usual_until_s(END_S) == END_S - 6 * 3_600
+def test_what_is_usual_moves_by_whole_hours() -> None:
+    """So that a restart at any minute finds the same baselines as who ran on; and nothing that is tested is in them."""
+    within = {usual_bounds(86_400, END_S + 1_800 + minute * 60) for minute in range(30)}
+    assert within == {(END_S - 23 * 3_600, END_S - 6 * 3_600)}
+    assert usual_bounds(86_400, END_S + 3_600) == (END_S - 22 * 3_600, END_S - 5 * 3_600)
 
 
 counts = st.dictionaries(st.integers(-40_000, 40_000), st.integers(1, 40), min_size=1, max_size=30)

@@ -42,6 +42,8 @@ class Compared:
     se_before: float
     se_after: float
     """Both standard errors, of which only this one holds how much an hour's level wanders."""
+    wander: float
+    """That part of `se_after`: the levels of other slices of a route may wander with it, so there it adds up."""
     sd: float
     """Standard deviation of single values before, within groups."""
     n_before: int
@@ -90,6 +92,7 @@ def like_for_like(parts: Iterable[Part]) -> Compared | None:
         after=math.fsum(w * part.after.mean for w, part in both),
         se_before=math.sqrt(math.fsum(w * w * part.before.variance / part.before.n for w, part in both)),
         se_after=math.sqrt(error_after + wander**2),
+        wander=wander,
         sd=math.sqrt(math.fsum(w * part.before.variance for w, part in both)),
         n_before=sum(part.before.n for part in kept),
         n_after=n,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from citegauge.domain.baseline import DRIFT_MIN_SD, TESTED_S, Baseline, Cell, baseline_of, usual
+from citegauge.domain.baseline import BLOCK_S, DRIFT_MIN_SD, TESTED_S, Baseline, Cell, baseline_of, usual
 from citegauge.domain.compare import PAST_N_MIN, Compared, Part, like_for_like
 from citegauge.domain.cusum import Cusum, cusum
 from citegauge.domain.distribution import Counts, add_counts, fraction_value, histogram_value
@@ -70,17 +70,21 @@ class Signal:
     """By `BASELINES`: what is usual at the hour's mix of groups; missing where too little is known. Of recall alone."""
 
 
-def usual_of(cells: Sequence[CellValues], until_s: int) -> Usual:
-    """What is usual, of the cells that start before `until_s` (unix s)."""
+def usual_of(cells: Iterable[CellValues]) -> Usual:
+    """What is usual, of these cells."""
+    known = list(cells)
     return Usual(
-        baseline_of((Cell(cell.start_s, cell.recall) for cell in cells), until_s=until_s),
-        baseline_of((Cell(cell.start_s, cell.score) for cell in cells), until_s=until_s),
+        baseline_of(Cell(cell.start_s, cell.recall) for cell in known),
+        baseline_of(Cell(cell.start_s, cell.score) for cell in known),
     )
 
 
-def usual_until_s(end_s: int) -> int:
-    """Up to where a baseline may look when windows end at `end_s`; it moves by quarters of an hour."""
-    return (end_s - TESTED_S) // 900 * 900
+def usual_bounds(length_s: int, end_s: int) -> tuple[int, int]:
+    """[start, end) of what is usual when windows end at `end_s`: whole hours of the last `length_s`, less what is tested.
+
+    It moves by hours, so that who was restarted finds the same as who ran on.
+    """
+    return ((end_s - length_s) // BLOCK_S + 1) * BLOCK_S, (end_s - TESTED_S) // BLOCK_S * BLOCK_S
 
 
 def signals_of(slice_: Sequence[Past], end_s: int) -> list[Signal]:

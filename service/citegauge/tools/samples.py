@@ -131,7 +131,7 @@ def signal_samples(signal: Signal) -> Iterator[Sample]:
     )
     compared = signal.compared
     if compared is not None:
-        for stat in ("before", "after", "se_before", "se_after", *(("sd",) if scored else ())):
+        for stat in ("before", "after", "se_before", "se_after", "sd" if scored else "wander"):
             yield Sample(name, (*key, stat), getattr(compared, stat))
         yield Sample(traces, (*key, "before"), compared.n_before)
         yield Sample(traces, (*key, "after"), compared.n_after)

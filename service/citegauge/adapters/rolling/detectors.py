@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
-from citegauge.domain.signals import UNKNOWN, Past, Signal, Usual, signals_of, usual_of, usual_until_s
+from citegauge.domain.signals import UNKNOWN, Past, Signal, Usual, signals_of, usual_bounds, usual_of
 from citegauge.domain.window import WINDOWS, RollUp, WindowStore
 
 _HOUR, _SIX_HOURS, _DAY = WINDOWS
 
 
 class Detectors:
-    """What is usual for the groups of one store: of the day, looked at each quarter of an hour, and of the week."""
+    """What is usual for the groups of one store: of the day, looked at once an hour, and of the week."""
 
     def __init__(self) -> None:
         self.week: Mapping[Group, Usual] = {}
         """From ClickHouse; empty until it answers."""
         self._day: dict[Group, Usual] = {}
-        self._day_until_s = 0
+        self._day_within = (0, 0)
 
     async def signals(self, store: WindowStore, windows: Iterable[RollUp]) -> tuple[Signal, ...]:
         """Of all roll-ups of a store, from its `group_windows` of now. Lets others run after every group."""
@@ -47,15 +47,18 @@ class Detectors:
                     )
                 )
                 await asyncio.sleep(0)
-            found += signals_of(pasts, end_s)
+            # In a thread, because a slice of many versions takes longer than a turn; what it reads is its own.
+            found += await asyncio.to_thread(signals_of, pasts, end_s)
         return tuple(found)
 
     def _usual_day(self, store: WindowStore, group: Group) -> Usual:
-        until_s = usual_until_s(store.end_s)
-        if until_s != self._day_until_s:
-            self._day_until_s = until_s
+        within = usual_bounds(_DAY.length_s, store.end_s)
+        if within != self._day_within:
+            self._day_within = within
             self._day.clear()
         known = self._day.get(group)
         if known is None:
-            known = self._day[group] = usual_of(store.cells(group, _DAY), until_s)
+            start_s, until_s = within
+            cells = store.cells(group, _DAY)
+            known = self._day[group] = usual_of(cell for cell in cells if start_s <= cell.start_s < until_s)
         return known

@@ -10,10 +10,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from citegauge.domain.baseline import BLOCK_S, TESTED_S
 from citegauge.domain.intervals import Moments
 from citegauge.domain.recall import Group
-from citegauge.domain.signals import Usual, usual_of
+from citegauge.domain.signals import Usual, usual_bounds, usual_of
 from citegauge.domain.window import CellValues
 from citegauge.ports import SqlReader
 
@@ -36,14 +35,9 @@ def _sums(name: str, column: str, value: str) -> str:
     )
 
 
-def week_bounds(end_s: int) -> tuple[int, int]:
-    """[start, end) of what is read when windows end at `end_s`: whole hours, without what is tested."""
-    return (end_s - WEEK_S) // BLOCK_S * BLOCK_S, (end_s - TESTED_S) // BLOCK_S * BLOCK_S
-
-
 def usual_week(reader: SqlReader, database: str, partition: int, partitions: int, end_s: int) -> dict[Group, Usual]:
     """What is usual by group, of the panes partition's own groups."""
-    start_s, until_s = week_bounds(end_s)
+    start_s, until_s = usual_bounds(WEEK_S, end_s)
     rows = reader.query(
         f"SELECT {_GROUP}, groupArray((cell, recall_n, recall_sum, recall_squares, score_n, score_sum, score_squares)) "
         f"AS cells FROM (SELECT {_GROUP}, toUnixTimestamp(toStartOfHour(pane)) AS cell, "
@@ -58,7 +52,7 @@ def usual_week(reader: SqlReader, database: str, partition: int, partitions: int
             "panes partition %d: more than %d groups; the rarest have no 7 d baseline", partition, GROUPS_MAX
         )
     return {
-        Group(*(str(row[name]) for name in Group._fields)): usual_of([_cell(cell) for cell in row["cells"]], until_s)
+        Group(*(str(row[name]) for name in Group._fields)): usual_of(_cell(cell) for cell in row["cells"])
         for row in rows[:GROUPS_MAX]
     }
 

@@ -1,7 +1,7 @@
 """Prometheus rules from the settings: `rule_file` is the text of a rule file.
 
 * `model`: what a rule is, and the words of its annotations.
-* `quality`: the series that compare an hour with the day before it, and the alerts on them.
+* `quality`: the recorded series that gather what the workers compared, and the alerts on them.
 * `pipeline`: the alerts on the worker itself.
 * `render`: rules as YAML.
 """
@@ -19,7 +19,7 @@ __all__ = ["alerts", "rule_file", "rule_groups"]
 
 def rule_groups(settings: AlertSettings) -> tuple[Group, ...]:
     """All rules, in the order in which the file has them."""
-    return baseline_group(), quality_group(settings), pipeline_group(settings)
+    return baseline_group(settings), quality_group(settings), pipeline_group(settings)
 
 
 def alerts(settings: AlertSettings) -> tuple[Alert, ...]:

@@ -1,14 +1,14 @@
-"""Rules on the measured quality: recording rules that set an hour against the day before it, and alerts on them.
+"""Rules on the measured quality: recording rules that gather what the workers compared, and alerts on them.
 
-*Hour* is the 1 h window, *day* the 24 h window without that hour: both end at the same minute, so n, mean and sum of squares
-subtract exactly. A slice is (job, route, top_k bucket). A route is compared at the hour's mix of buckets (direct
-standardisation): each bucket with its own past, weighted by its traces of the hour. So traffic that moves between buckets
-or routes moves nothing here. Every alert asks for enough traces, a difference beyond chance and one that matters.
+The workers set an hour against the day before it within each model, retriever version and scorer, at the hour's mix of them
+(`domain.compare`), and run the detectors. A slice is (job, route, top_k bucket). A route is put together here, at the hour's
+mix of buckets: no worker has them all. So neither a new version nor traffic that moves between versions, buckets or routes
+moves anything. Every alert asks for enough traces, a difference beyond chance and one that matters, of windows that are new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from citegauge.sections import AlertSettings
@@ -17,7 +17,6 @@ from citegauge.tools.rules.model import DIGITS, ONE, PERCENT, THREE, WHOLE, Aler
 SLICE = ("job", "route", "top_k_bucket")
 SCORER = (*SLICE, "scorer")
 WHERE = "{{ $labels.route }} (top_k {{ $labels.top_k_bucket }})"
-RECALL, SCORE, TRACES = "citegauge_cited_chunk_recall_ratio", "citegauge_top1_score", "citegauge_window_traces"
 SHARE_OF = {
     "hallucinated": 'citegauge_window_citations{{window="{window}"}}',
     "nonconformant": 'citegauge_window_traces{{window="{window}",state!~"no_generation|no_output"}}',
@@ -53,63 +52,67 @@ RISES = (
 )
 
 
-def baseline_group() -> Group:
-    """The recorded series; no setting changes them."""
-    by = ", ".join(SLICE)
-    recall_n = f'{TRACES}{{window="%s",state="measured"}}'
+def baseline_group(settings: AlertSettings) -> Group:
+    """The recorded series."""
     rules = [
-        *_hour_and_day("slice:citegauge_recall", by, recall_n, RECALL),
-        *_hour_and_day(
-            "scorer:citegauge_top1_score", ", ".join(SCORER), 'citegauge_top1_score_samples{window="%s"}', SCORE
-        ),
-        *_route(),
-        *_shares(by),
+        *_compared("slice:citegauge_recall", SLICE, "citegauge_compared_recall", "_ratio", settings),
+        *_route(settings),
+        *_compared("scorer:citegauge_top1_score", SCORER, "citegauge_compared_top1_score", "", settings),
+        _detector("slice:citegauge_recall_cusum", SLICE, "recall_cusum", settings),
+        _detector("scorer:citegauge_score_shift", SCORER, "score_shift", settings),
+        *_shares(", ".join(SLICE), settings),
     ]
     return Group(name="citegauge-baselines", interval="1m", rules=rules)
 
 
-def _hour_and_day(name: str, by: str, n: str, values: str) -> Iterator[Recording]:
-    """Number, mean and variance of the hour and of the day before it, and what lies between them.
-
-    `max`: while a series moves between workers, both may show it.
-    """
-    for window in ("1h", "24h"):
-        yield Recording(record=f"{name}_n:{window}", expr=f"max by ({by}) ({n % window})")
-        yield Recording(
-            record=f"{name}_mean:{window}", expr=f'max by ({by}) ({values}{{window="{window}",stat="mean"}})'
-        )
-        yield Recording(
-            record=f"{name}_variance:{window}", expr=f'max by ({by}) ({values}{{window="{window}",stat="sd"}}) ^ 2'
-        )
-    n1, m1, v1 = (f"{name}_{what}:1h" for what in ("n", "mean", "variance"))
-    n24, m24, v24 = (f"{name}_{what}:24h" for what in ("n", "mean", "variance"))
-    nb, mb, vb = (f"{name}_{what}:before" for what in ("n", "mean", "variance"))
-    yield Recording(record=nb, expr=f"({n24} - {n1}) > 1")
-    yield Recording(record=mb, expr=f"({n24} * {m24} - {n1} * {m1}) / {nb}")
-    squares = (
-        f"({n24} - 1) * {v24} + {n24} * {m24} ^ 2\n    - ({n1} - 1) * {v1} - {n1} * {m1} ^ 2\n    - {nb} * {mb} ^ 2"
-    )
-    yield Recording(record=vb, expr=f"clamp_min(\n  (\n    {squares}\n  ) / ({nb} - 1),\n  0\n)")
-    yield Recording(record=f"{name}_drop_z:1h", expr=f"({mb} - {m1}) / sqrt({vb} / {nb} + {v1} / {n1})")
+def _largest(by: str, series: str, settings: AlertSettings) -> str:
+    """A series of whichever worker shows it: while it moves between two, both may. Nothing of windows that stand still."""
+    new = f"time() - citegauge_as_of_timestamp_seconds <= {settings.as_of_stale_s:g}"
+    return f"max by ({by}) ({series}\n  and on (job, instance) ({new}))"
 
 
-def _route() -> Iterator[Recording]:
-    """A route at the hour's mix of buckets; buckets without a past stay out."""
+def _compared(name: str, labels: Sequence[str], series: str, unit: str, settings: AlertSettings) -> Iterator[Recording]:
+    """Mean, error and number of the hour and of the day before it, and what lies between them."""
+    by = ", ".join(labels)
+    for side, of in (("after", "1h"), ("before", "before")):
+        for what, shown in (
+            ("mean", f'{series}{unit}{{stat="{side}"}}'),
+            ("error", f'{series}{unit}{{stat="se_{side}"}}'),
+            ("n", f'{series}_traces{{side="{side}"}}'),
+        ):
+            yield Recording(record=f"{name}_{what}:{of}", expr=_largest(by, shown, settings))
+    if not unit:
+        yield Recording(record=f"{name}_sd:before", expr=_largest(by, f'{series}{{stat="sd"}}', settings))
+    error = f"sqrt({name}_error:before ^ 2 + {name}_error:1h ^ 2)"
+    yield Recording(record=f"{name}_drop_z:1h", expr=f"({name}_mean:before - {name}_mean:1h)\n  / {error}")
+
+
+def _route(settings: AlertSettings) -> Iterator[Recording]:
+    """A route at the hour's mix of buckets. Their levels may wander together, so that part of the errors adds up."""
     part, route, by = "slice:citegauge_recall", "route:citegauge_recall", "job, route"
-    yield Recording(record=f"{part}_weight:1h", expr=f"{part}_n:1h and {part}_variance:1h and ({part}_n:before >= 30)")
-    weight = f"{part}_weight:1h"
-    yield Recording(record=f"{route}_n:1h", expr=f"sum by ({by}) ({weight})")
-    yield Recording(record=f"{route}_n:before", expr=f"sum by ({by}) ({part}_n:before and {weight})")
+    wander = 'citegauge_compared_recall_ratio{stat="wander"}'
+    yield Recording(record=f"{part}_wander:1h", expr=_largest(", ".join(SLICE), wander, settings))
+    weight = f"{part}_n:1h"
+    for of in ("1h", "before"):
+        yield Recording(record=f"{route}_n:{of}", expr=f"sum by ({by}) ({part}_n:{of})")
     for of in ("1h", "before"):
         yield Recording(record=f"{route}_mean:{of}", expr=f"sum by ({by}) ({weight} * {part}_mean:{of}) / {route}_n:1h")
-    error = f"{weight} ^ 2 * ({part}_variance:before / {part}_n:before + {part}_variance:1h / {part}_n:1h)"
+    chance = f"{part}_error:before ^ 2 + {part}_error:1h ^ 2 - {part}_wander:1h ^ 2"
     yield Recording(
         record=f"{route}_drop_z:1h",
-        expr=f"({route}_mean:before - {route}_mean:1h) * {route}_n:1h\n  / sqrt(sum by ({by}) ({error}))",
+        expr=(
+            f"({route}_mean:before - {route}_mean:1h) * {route}_n:1h\n  / sqrt(\n"
+            f"    sum by ({by}) ({weight} ^ 2 * ({chance}))\n      + sum by ({by}) ({weight} * {part}_wander:1h) ^ 2\n  )"
+        ),
     )
 
 
-def _shares(by: str) -> Iterator[Recording]:
+def _detector(name: str, labels: Sequence[str], detector: str, settings: AlertSettings) -> Recording:
+    series = f'citegauge_detector_ratio{{detector="{detector}"}}'
+    return Recording(record=name, expr=_largest(", ".join(labels), series, settings))
+
+
+def _shares(by: str, settings: AlertSettings) -> Iterator[Recording]:
     """Of each share: its value and what it is a share of, in the hour, and for those that may rise in the day before."""
     share = "citegauge_window_share_ratio"
     rising = {rise.share for rise in RISES}
@@ -118,7 +121,7 @@ def _shares(by: str) -> Iterator[Recording]:
         for stat, window in (("value", "1h"), ("lower", "1h"), ("value", "24h")):
             yield Recording(
                 record=f"{short}_{stat}:{window}",
-                expr=f'max by ({by}) ({share}{{window="{window}",share="{name}",stat="{stat}"}})',
+                expr=_largest(by, f'{share}{{window="{window}",share="{name}",stat="{stat}"}}', settings),
             )
         for window in ("1h", "24h") if name in rising else ("1h",):
             # Inside by instance, outside the larger one: two workers that show one series are not added up.
@@ -136,7 +139,9 @@ def quality_group(settings: AlertSettings) -> Group:
     rules = [
         _route_recall(settings),
         _slice_recall(settings),
+        _cusum(settings),
         _score(settings),
+        _shift(settings),
         *(_rise(settings, rise, ratio) for rise, ratio in zip(RISES, ratios, strict=True)),
         _unjoined(settings),
     ]
@@ -166,16 +171,16 @@ def _route_recall(settings: AlertSettings) -> Alert:
         keep="15m",
         summary="{{ $labels.route }}: cited-chunk recall fell by {{ $value | humanizePercentage }} in the last hour",
         description=(
-            f"From {looked_up(f'{name}_mean:before', labels, THREE)} in the day before (at the hour's mix of top_k buckets) "
-            f"to {looked_up(f'{name}_mean:1h', labels, THREE)}, on {looked_up(f'{name}_n:1h', labels, WHOLE)} measured "
-            f"traces: {looked_up(f'{name}_drop_z:1h', labels, ONE)} standard errors."
+            f"From {looked_up(f'{name}_mean:before', labels, THREE)} in the day before (at the hour's mix of top_k buckets, "
+            f"models, retriever versions and scorers) to {looked_up(f'{name}_mean:1h', labels, THREE)}, on "
+            f"{looked_up(f'{name}_n:1h', labels, WHOLE)} measured traces: "
+            f"{looked_up(f'{name}_drop_z:1h', labels, ONE)} standard errors."
         ),
     )
 
 
 def _slice_recall(settings: AlertSettings) -> Alert:
     name = "slice:citegauge_recall"
-    low, high = (looked_up(RECALL + f'{{window="1h",stat="mean_{end}"}}', SLICE, THREE) for end in ("lower", "upper"))
     return Alert(
         name="CitegaugeRecallDrop",
         runbook="recall-drop",
@@ -186,10 +191,36 @@ def _slice_recall(settings: AlertSettings) -> Alert:
         keep="30m",
         summary=f"{WHERE}: cited-chunk recall fell by {{{{ $value | humanizePercentage }}}} in the last hour",
         description=(
-            f"From {looked_up(f'{name}_mean:before', SLICE, THREE)} in the day before to "
-            f"{looked_up(f'{name}_mean:1h', SLICE, THREE)} (95 % interval {low} to {high}), on "
+            f"From {looked_up(f'{name}_mean:before', SLICE, THREE)} in the day before (each model, retriever version and "
+            f"scorer with its own past, at the hour's mix) to {looked_up(f'{name}_mean:1h', SLICE, THREE)}, on "
             f"{looked_up(f'{name}_n:1h', SLICE, WHOLE)} measured traces: "
             f"{looked_up(f'{name}_drop_z:1h', SLICE, ONE)} standard errors."
+        ),
+    )
+
+
+def _cusum(settings: AlertSettings) -> Alert:
+    name, cusum = "slice:citegauge_recall", "slice:citegauge_recall_cusum"
+    return Alert(
+        name="CitegaugeRecallCusum",
+        runbook="recall-cusum",
+        severity="ticket",
+        signal="quality",
+        # What has recovered within the hour is over, although the sum still remembers it.
+        expr=(
+            f"{cusum} >= 1\n"
+            f"  and ({name}_mean:1h < {name}_mean:before)\n"
+            f"  and ({name}_n:1h >= {settings.traces_min})\n"
+            f"  and ({name}_n:before >= {settings.baseline_traces_min})"
+        ),
+        hold="15m",
+        keep="30m",
+        summary=f"{WHERE}: cited-chunk recall has been low for hours",
+        description=(
+            'The sum of what it fell short of its baseline is {{ $value | printf "%.1f" }} times the decision limit. '
+            f"Last hour {looked_up(f'{name}_mean:1h', SLICE, THREE)}, day before "
+            f"{looked_up(f'{name}_mean:before', SLICE, THREE)}, on "
+            f"{looked_up(f'{name}_n:1h', SLICE, WHOLE)} measured traces. Each model and version with its own past."
         ),
     )
 
@@ -202,7 +233,7 @@ def _score(settings: AlertSettings) -> Alert:
         severity="ticket",
         signal="quality",
         expr=(
-            f"({name}_mean:before - {name}_mean:1h) / sqrt({name}_variance:before > 0) >= {settings.score_drop_sd}\n"
+            f"({name}_mean:before - {name}_mean:1h) / ({name}_sd:before > 0) >= {settings.score_drop_sd}\n"
             f"  and ({name}_drop_z:1h >= {settings.ticket_z_min})\n"
             f"  and ({name}_n:1h >= {settings.traces_min})\n"
             f"  and ({name}_n:before >= {settings.baseline_traces_min})"
@@ -215,6 +246,29 @@ def _score(settings: AlertSettings) -> Alert:
             f"Mean from {looked_up(f'{name}_mean:before', SCORER, DIGITS)} in the day before to "
             f"{looked_up(f'{name}_mean:1h', SCORER, DIGITS)} in the last hour, on "
             f"{looked_up(f'{name}_n:1h', SCORER, WHOLE)} traces. Compared within this scorer only."
+        ),
+    )
+
+
+def _shift(settings: AlertSettings) -> Alert:
+    name, shift = "scorer:citegauge_top1_score", "scorer:citegauge_score_shift"
+    return Alert(
+        name="CitegaugeScoreShift",
+        runbook="score-shift",
+        severity="ticket",
+        signal="quality",
+        expr=(
+            f"{shift} >= 1\n"
+            f"  and ({name}_n:1h >= {settings.traces_min})\n"
+            f"  and ({name}_n:before >= {settings.baseline_traces_min})"
+        ),
+        hold="15m",
+        keep="30m",
+        summary=f"{WHERE}: the top-1 scores of {{{{ $labels.scorer }}}} are distributed otherwise than in the day before",
+        description=(
+            'Their distance is {{ $value | printf "%.1f" }} times the decision limit. Mean from '
+            f"{looked_up(f'{name}_mean:before', SCORER, DIGITS)} to {looked_up(f'{name}_mean:1h', SCORER, DIGITS)}, on "
+            f"{looked_up(f'{name}_n:1h', SCORER, WHOLE)} traces. Within this scorer, at the hour's mix of versions."
         ),
     )
 
