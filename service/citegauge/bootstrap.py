@@ -338,7 +338,8 @@ class Worker:
         """Everything that `/metrics` shows."""
         writers: list[tuple[str, RowWriter]] = []
         if self.roll is not None:
-            yield from roll_samples(self.roll, self.settings.web.series_max)
+            limits = self.settings.web.series_max, self.settings.alerts.as_of_stale_s
+            yield from roll_samples(self.roll, *limits, time.time_ns())
             writers.append(("roll", self.roll_writer))
         if self.hot is not None and self.publisher is not None:
             yield from hot_samples(self.hot, self.publisher)

@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
         "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results "
         "(of traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 %, Wilson).",
     ),
-    # -- detectors: each full group (model, retriever version, scorer) against its own past
+    # -- detectors: each full group (model, retriever version, scorer) against its own past; not while the windows are old
     Metric(
         "citegauge_compared_recall_ratio",
         "gauge",
@@ -92,7 +92,8 @@ METRICS: tuple[Metric, ...] = (
         (*_SLICE, "stat"),
         "Mean cited-chunk recall of the last hour (stat after) and of the day before it (before), both at the hour's mix of "
         "models, retriever versions and scorers, and their standard errors (se_before, se_after; the latter holds wander, "
-        "by which an hour's level moves by itself). Groups without enough past are left out: a new version cannot fall.",
+        "by which an hour's level moves by itself). Groups without enough past are left out: a new version cannot fall. "
+        "Not shown, as all that is compared, while the windows are older than alerts.as_of_stale_s.",
     ),
     Metric(
         "citegauge_compared_recall_traces",

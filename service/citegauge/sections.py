@@ -282,7 +282,9 @@ Ratio = Annotated[float, Field(gt=0, lt=1)]
 
 
 class AlertSettings(Section):
-    """What `citegauge rules` writes. The hour is the 1 h window; the day is the 24 h window without that hour."""
+    """What `citegauge rules` writes. The hour is the 1 h window; the day is the 24 h window without that hour, of the same
+    models, retriever versions and scorers, at the hour's mix.
+    """
 
     job: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]+$")] = "citegauge"
     """Name of the scrape job, for the rules that say that workers are down."""
@@ -319,7 +321,7 @@ class AlertSettings(Section):
     commit_age_s: Seconds = 600.0
     """Time without a commit, while the watermark moves on, that raises a ticket."""
     as_of_stale_s: Seconds = 600.0
-    """Age of the windows that pages."""
+    """Age of the windows that pages, and past which nothing that is compared is shown."""
     dead_letters_min: Count = 10
     """Dead letters in 15 minutes that raise a ticket."""
     late_ratio: Ratio = 0.01

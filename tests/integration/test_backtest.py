@@ -92,6 +92,7 @@ def test_the_route_that_falls_fires_in_time_and_nothing_else_does(report: Report
     assert set(found) == {
         ("CitegaugeRouteRecallDrop", "support"),
         ("CitegaugeRecallDrop", "support"),
+        ("CitegaugeRecallCusum", "support"),
         ("CitegaugeRouteNoTraces", "sales"),
     }
     fall, recovery = (FALL - FROM) // 60, (RECOVERY - FROM) // 60

@@ -143,5 +143,5 @@ def test_lived_stories(name: str, tmp_path: Path) -> None:
     """What the workers say of the traffic makes these alerts fire, and no others, at no minute."""
     world, expected = STORIES[name]
     series = lived(world)
-    quiet = {minute: {} for minute in (*range(0, BREAK + 5, 10), *(() if expected else range(BREAK, MINUTES, 10)))}
+    quiet: dict[int, dict[str, int]] = {minute: {} for minute in range(0, BREAK + 1 if expected else LAST, 10)}
     expect_firing(tmp_path, RULES, series, {**quiet, LAST: expected})

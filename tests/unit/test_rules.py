@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from citegauge.adapters.rolling import View, window_row
+from citegauge.adapters.rolling import RollTier, View, window_row
 from citegauge.cli import cli
 from citegauge.domain.compare import Part, like_for_like
 from citegauge.domain.cusum import Cusum
@@ -28,7 +29,7 @@ from citegauge.metrics import BY_NAME, Sample
 from citegauge.sections import AlertSettings
 from citegauge.settings import load
 from citegauge.tools.rules import alerts, rule_file
-from citegauge.tools.samples import signal_samples, window_samples
+from citegauge.tools.samples import roll_samples, signal_samples, window_samples
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "prometheus" / "rules" / "citegauge.yml"
@@ -161,17 +162,23 @@ def exported() -> list[Sample]:
     return list(window_samples(View(rows=tuple(window_row(item, 1) for item in found), roll_ups=tuple(found)), 10))
 
 
-PLACE = {"route": "support", "top_k_bucket": "1-5"}
 COMPARED = like_for_like([Part(Moments(400, 0.6, 0.04), Moments(100, 0.5, 0.05))])
 SIGNALS = [
     Signal(
-        **PLACE,
+        route="support",
+        top_k_bucket="1-5",
         scorer="*",
         compared=COMPARED,
         cusum=Cusum(ratio=1.2, since_s=600, n=50, fall=0.2),
         baselines={"24h": Moments(900, 0.6, 0.04)},
     ),
-    Signal(**PLACE, scorer="bge", compared=COMPARED, shift=Shift(ratio=0.4, distance_sd=0.1, fall_sd=0.1, n=100)),
+    Signal(
+        route="support",
+        top_k_bucket="1-5",
+        scorer="bge",
+        compared=COMPARED,
+        shift=Shift(ratio=0.4, distance_sd=0.1, fall_sd=0.1, n=100),
+    ),
 ]
 
 
@@ -196,9 +203,22 @@ def test_signals_are_exported_as_they_are() -> None:
     assert values["citegauge_detector_ratio", ("bge", "score_shift")] == 0.4
 
 
+def test_nothing_is_compared_while_the_windows_are_old() -> None:
+    """A reader that stands still, or one that catches up, shows its windows, and no comparison to alert on."""
+    found = roll_ups(tally())
+    rows = tuple(window_row(item, 1) for item in found)
+    view = View(as_of_ns=1_000 * 10**9, rows=rows, roll_ups=tuple(found), signals=tuple(SIGNALS))
+    roll = cast("RollTier", SimpleNamespace(view=view, unacked=0, unreadable=0, ready=True))
+    for age_s, compared in ((0, True), (600, True), (601, False)):
+        names = {sample.name for sample in roll_samples(roll, 10, 600.0, (1_000 + age_s) * 10**9)}
+        assert "citegauge_cited_chunk_recall_ratio" in names
+        assert {"citegauge_compared_recall_ratio", "citegauge_detector_ratio"} <= names or not compared
+        assert bool({name for name in names if "_compared_" in name or "_detector_" in name}) == compared
+
+
 def test_what_is_not_known_is_not_exported() -> None:
     """A roll-up without a past shows no comparison and no detector, rather than 0."""
-    assert list(signal_samples(Signal(**PLACE, scorer="*", compared=None))) == []
+    assert list(signal_samples(Signal(route="support", top_k_bucket="1-5", scorer="*", compared=None))) == []
 
 
 def test_every_label_value_exists() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from citegauge.adapters.kafka.hot import HotTier
 from citegauge.adapters.kafka.publisher import Publisher
@@ -187,9 +188,10 @@ def writer_samples(writers: Iterable[tuple[str, RowWriter]]) -> Iterator[Sample]
             yield Sample("citegauge_clickhouse_rows_total", (TABLES[name],), n)
 
 
-def roll_samples(roll: RollTier, series_max: int) -> Iterator[Sample]:
-    """The windows and the standing of the cold tier."""
-    yield from window_samples(roll.view, series_max)
+def roll_samples(roll: RollTier, series_max: int, stale_s: float, now_ns: int) -> Iterator[Sample]:
+    """The windows and the standing of the cold tier. Detectors are silent while the windows are older than `stale_s`."""
+    fresh = now_ns - roll.view.as_of_ns <= stale_s * 1e9
+    yield from window_samples(roll.view if fresh else replace(roll.view, signals=()), series_max)
     yield Sample("citegauge_panes_unacknowledged", (), roll.unacked)
     yield Sample("citegauge_panes_unreadable_total", (), roll.unreadable)
     yield Sample("citegauge_windows_ready", (), roll.ready)

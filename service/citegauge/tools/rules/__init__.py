@@ -19,7 +19,7 @@ __all__ = ["alerts", "rule_file", "rule_groups"]
 
 def rule_groups(settings: AlertSettings) -> tuple[Group, ...]:
     """All rules, in the order in which the file has them."""
-    return baseline_group(settings), quality_group(settings), pipeline_group(settings)
+    return baseline_group(), quality_group(settings), pipeline_group(settings)
 
 
 def alerts(settings: AlertSettings) -> tuple[Alert, ...]:

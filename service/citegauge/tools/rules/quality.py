@@ -3,7 +3,8 @@
 The workers set an hour against the day before it within each model, retriever version and scorer, at the hour's mix of them
 (`domain.compare`), and run the detectors. A slice is (job, route, top_k bucket). A route is put together here, at the hour's
 mix of buckets: no worker has them all. So neither a new version nor traffic that moves between versions, buckets or routes
-moves anything. Every alert asks for enough traces, a difference beyond chance and one that matters, of windows that are new.
+moves anything. Every alert asks for enough traces, a difference beyond chance and one that matters.
+Workers show none of it while their windows are old.
 """
 
 from __future__ import annotations
@@ -52,26 +53,25 @@ RISES = (
 )
 
 
-def baseline_group(settings: AlertSettings) -> Group:
-    """The recorded series."""
+def baseline_group() -> Group:
+    """The recorded series; no setting changes them."""
     rules = [
-        *_compared("slice:citegauge_recall", SLICE, "citegauge_compared_recall", "_ratio", settings),
-        *_route(settings),
-        *_compared("scorer:citegauge_top1_score", SCORER, "citegauge_compared_top1_score", "", settings),
-        _detector("slice:citegauge_recall_cusum", SLICE, "recall_cusum", settings),
-        _detector("scorer:citegauge_score_shift", SCORER, "score_shift", settings),
-        *_shares(", ".join(SLICE), settings),
+        *_compared("slice:citegauge_recall", SLICE, "citegauge_compared_recall", "_ratio"),
+        *_route(),
+        *_compared("scorer:citegauge_top1_score", SCORER, "citegauge_compared_top1_score", ""),
+        _detector("slice:citegauge_recall_cusum", SLICE, "recall_cusum"),
+        _detector("scorer:citegauge_score_shift", SCORER, "score_shift"),
+        *_shares(", ".join(SLICE)),
     ]
     return Group(name="citegauge-baselines", interval="1m", rules=rules)
 
 
-def _largest(by: str, series: str, settings: AlertSettings) -> str:
-    """A series of whichever worker shows it: while it moves between two, both may. Nothing of windows that stand still."""
-    new = f"time() - citegauge_as_of_timestamp_seconds <= {settings.as_of_stale_s:g}"
-    return f"max by ({by}) ({series}\n  and on (job, instance) ({new}))"
+def _largest(by: str, series: str) -> str:
+    """A series of whichever worker shows it: while it moves between two, both may."""
+    return f"max by ({by}) ({series})"
 
 
-def _compared(name: str, labels: Sequence[str], series: str, unit: str, settings: AlertSettings) -> Iterator[Recording]:
+def _compared(name: str, labels: Sequence[str], series: str, unit: str) -> Iterator[Recording]:
     """Mean, error and number of the hour and of the day before it, and what lies between them."""
     by = ", ".join(labels)
     for side, of in (("after", "1h"), ("before", "before")):
@@ -80,18 +80,18 @@ def _compared(name: str, labels: Sequence[str], series: str, unit: str, settings
             ("error", f'{series}{unit}{{stat="se_{side}"}}'),
             ("n", f'{series}_traces{{side="{side}"}}'),
         ):
-            yield Recording(record=f"{name}_{what}:{of}", expr=_largest(by, shown, settings))
+            yield Recording(record=f"{name}_{what}:{of}", expr=_largest(by, shown))
     if not unit:
-        yield Recording(record=f"{name}_sd:before", expr=_largest(by, f'{series}{{stat="sd"}}', settings))
+        yield Recording(record=f"{name}_sd:before", expr=_largest(by, f'{series}{{stat="sd"}}'))
     error = f"sqrt({name}_error:before ^ 2 + {name}_error:1h ^ 2)"
     yield Recording(record=f"{name}_drop_z:1h", expr=f"({name}_mean:before - {name}_mean:1h)\n  / {error}")
 
 
-def _route(settings: AlertSettings) -> Iterator[Recording]:
+def _route() -> Iterator[Recording]:
     """A route at the hour's mix of buckets. Their levels may wander together, so that part of the errors adds up."""
     part, route, by = "slice:citegauge_recall", "route:citegauge_recall", "job, route"
     wander = 'citegauge_compared_recall_ratio{stat="wander"}'
-    yield Recording(record=f"{part}_wander:1h", expr=_largest(", ".join(SLICE), wander, settings))
+    yield Recording(record=f"{part}_wander:1h", expr=_largest(", ".join(SLICE), wander))
     weight = f"{part}_n:1h"
     for of in ("1h", "before"):
         yield Recording(record=f"{route}_n:{of}", expr=f"sum by ({by}) ({part}_n:{of})")
@@ -107,12 +107,12 @@ def _route(settings: AlertSettings) -> Iterator[Recording]:
     )
 
 
-def _detector(name: str, labels: Sequence[str], detector: str, settings: AlertSettings) -> Recording:
+def _detector(name: str, labels: Sequence[str], detector: str) -> Recording:
     series = f'citegauge_detector_ratio{{detector="{detector}"}}'
-    return Recording(record=name, expr=_largest(", ".join(labels), series, settings))
+    return Recording(record=name, expr=_largest(", ".join(labels), series))
 
 
-def _shares(by: str, settings: AlertSettings) -> Iterator[Recording]:
+def _shares(by: str) -> Iterator[Recording]:
     """Of each share: its value and what it is a share of, in the hour, and for those that may rise in the day before."""
     share = "citegauge_window_share_ratio"
     rising = {rise.share for rise in RISES}
@@ -121,7 +121,7 @@ def _shares(by: str, settings: AlertSettings) -> Iterator[Recording]:
         for stat, window in (("value", "1h"), ("lower", "1h"), ("value", "24h")):
             yield Recording(
                 record=f"{short}_{stat}:{window}",
-                expr=_largest(by, f'{share}{{window="{window}",share="{name}",stat="{stat}"}}', settings),
+                expr=_largest(by, f'{share}{{window="{window}",share="{name}",stat="{stat}"}}'),
             )
         for window in ("1h", "24h") if name in rising else ("1h",):
             # Inside by instance, outside the larger one: two workers that show one series are not added up.
