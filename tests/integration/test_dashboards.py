@@ -70,7 +70,7 @@ class World:
     from_s: int
     to_s: int
     trace_id: str
-    """Of a trace with a hallucinated citation."""
+    """Of a trace with a valid and a hallucinated citation."""
 
     def sql(self, text: str, values: Values) -> list[dict[str, Any]]:
         """Runs a query of a board."""
@@ -87,7 +87,9 @@ def world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
         labels = {"job": "citegauge", "instance": "service:9464"}
         client = connect(HttpTarget(url=front.url), site.database)
         with Prometheus(folder, history(text, labels, end_s=end_s, minutes=120)) as server:
-            row = client.query("SELECT trace_id FROM traces FINAL WHERE notEmpty(hallucinated_ids) LIMIT 1")[0]
+            row = client.query(
+                "SELECT trace_id FROM traces FINAL WHERE notEmpty(hallucinated_ids) AND notEmpty(cited_ranks) LIMIT 1"
+            )[0]
             yield World(
                 prometheus=server,
                 clickhouse=client,
@@ -105,6 +107,7 @@ def _worked(kafka: str, front: ClickHouseFront, folder: Any) -> tuple[Site, str,
     name = unique("spans")
     site = Site(kafka=kafka, clickhouse=front.url, topic=topic).with_options(
         SOURCES=f'{{"{topic}": {{"encoding": "otlp_proto"}}}}',
+        ROUTES='{"docs": {"low_confidence_below": {"reranker:bge-v2": 0.7}}}',
         REKEY__SPANS_TOPIC=name,
         REKEY__SPANS_PARTITIONS="2",
         REKEY__GROUP_ID=f"{name}-rekey",
