@@ -319,6 +319,7 @@ class Worker:
         return WebSources(
             windows=self.windows,
             drops=lambda: [drop.as_dict() for drop in self.drops()],
+            signals=lambda: self.roll.view.signals if self.roll is not None else (),
             query=self.database.query,
             database=self.settings.clickhouse.database,
             metrics=self._exporter.render,

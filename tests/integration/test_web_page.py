@@ -127,7 +127,8 @@ async def test_the_table_shows_the_numbers(chromium: Chromium, world: World) -> 
         shown = await tab.page.locator(".overview .row.fell .w1h").all_inner_texts()
         assert shown == [str(row.n), *(f"{value:.2f}" for value in (row.recall_p25, row.recall_p50, row.recall_mean))]
         red = await tab.page.locator(".overview .red").all_inner_texts()
-        assert red == shown[1:], "only what fell is red"
+        assert red[0].startswith("−"), "the change comes first"
+        assert red[1:] == shown[1:], "only what fell is red"
         assert "proxy" in await tab.page.inner_text("footer")
         assert "never retrieved" in " ".join((await tab.page.inner_text("footer")).split())
 

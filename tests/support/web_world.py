@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.test_utils import TestServer
 from msgspec.structs import replace as change
 
+from citegauge.adapters.rolling.view import window_row
 from citegauge.adapters.web import Health, WebSources, build_web_app
 from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.pane import COUNTERS, Tally
 from citegauge.domain.recall import Group, State
-from citegauge.domain.window import WindowStore, roll_up, stats, window_end_s
+from citegauge.domain.signals import UNKNOWN, Past, Signal, signals_of
+from citegauge.domain.window import WindowStore, roll_up, window_end_s
 from citegauge.ports import PaneRow, TraceRow, WindowRow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from citegauge.domain.window import RollUp
+    from citegauge.domain.signals import UNKNOWN, Past, Signal, signals_of
+from citegauge.domain.window import RollUp
 
 DATABASE = "citegauge_web_page"
 PANE_EVERY_S = 300
@@ -115,6 +118,7 @@ class World:
     traces: list[TraceRow]
     windows: list[WindowRow]
     drops: list[Mapping[str, Any]]
+    signals: list[Signal]
     query: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
     ready: Health = field(default_factory=lambda: Health(ok=True, lines=("caught up",)))
     healthy: Health = field(default_factory=lambda: Health(ok=True, lines=("alive",)))
@@ -133,6 +137,7 @@ class World:
         return WebSources(
             windows=lambda: self.windows,
             drops=lambda: self.drops,
+            signals=lambda: self.signals,
             query=self._counted_query,
             database=database,
             metrics=lambda: self.metrics(),  # noqa: PLW0108  # as it is then, not as it is now
@@ -174,7 +179,7 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
             store.upsert(SOURCE, pane_s, traffic.group, version, tally)
             panes.append(_pane_row(pane_s, traffic.group, version, tally))
     groups = list(store.group_windows())
-    rows = [_window_row(item, as_of_ns) for item in (*roll_up(groups), *groups)]
+    rows = [window_row(item, as_of_ns) for item in (*roll_up(groups), *groups)]
     before, after = (_fallen(rows, window) for window in ("24h", "1h"))
     count = after.n
     return World(
@@ -197,8 +202,24 @@ def make_world(as_of_ns: int, seed: int = 7) -> World:
                 ),
             }
         ],
+        signals=_signals(groups, end_s),
         query=no_clickhouse,
     )
+
+
+def _signals(windows: list[RollUp], end_s: int) -> list[Signal]:
+    """What the detectors say without knowing what is usual: the comparison of the last hour, like for like."""
+    found: list[Signal] = []
+    days = [item for item in windows if item.window.name == "24h"]
+    for key in sorted({item.group[:2] for item in days}):
+        pasts = []
+        for day in (item for item in days if item.group[:2] == key):
+            hours = [item.tally for item in windows if item.window.name == "1h" and item.group == day.group]
+            hour = hours[0] if hours else Tally()
+            past = Past(group=day.group, hour=hour, day=day.tally, recent=(), usual_day=UNKNOWN, usual_week=UNKNOWN)
+            pasts.append(past)
+        found += signals_of(pasts, end_s)
+    return found
 
 
 def _tally(rng: random.Random, traffic: Traffic, pane_s: int, end_s: int) -> Tally:
@@ -249,24 +270,6 @@ def _pane_row(pane_s: int, group: Group, version: int, tally: Tally) -> PaneRow:
         recall_counts=tally.recall_counts,
         rank_weighted_counts=tally.rank_weighted_counts,
         score_counts=tally.score_counts,
-    )
-
-
-def _window_row(item: RollUp, as_of_ns: int) -> WindowRow:
-    values = stats(item.tally, with_scores=item.scorers == 1)
-    return WindowRow(
-        window=item.window.name,
-        window_start=item.start_s,
-        window_end=item.end_s,
-        **item.group._asdict(),
-        **{name: getattr(values, name) for name in values.__slots__},
-        states=item.tally.state_counts(),
-        citations=item.tally.citations,
-        hallucinated=item.tally.hallucinated,
-        unresolved=item.tally.unresolved,
-        nonconformant=item.tally.nonconformant,
-        recounted=item.tally.recounted,
-        version=as_of_ns,
     )
 
 

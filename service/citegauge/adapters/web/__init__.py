@@ -1,8 +1,7 @@
 """The web page and the HTTP endpoints: shows what the service computed. Computes no window itself and knows no Kafka.
 
-`guard` says who may ask, `sources` what it shows, `params` what may be asked, `history` and `evidence` what is read from
-ClickHouse (`heat`: as a heat map), `shape` how live windows become JSON, `app` ties these to addresses, `static/` is the
-page.
+`guard` says who may ask, `sources` what it shows, `params` what may be asked; `history`, `evidence` (`heat`: as a heat map)
+and `judged` read ClickHouse; `shape` makes live windows JSON, `app` ties these to addresses, `static/` is the page.
 """
 
 from citegauge.adapters.web.app import build_web_app

@@ -17,6 +17,7 @@ from citegauge.adapters.web.answers import Answers
 from citegauge.adapters.web.evidence import Evidence
 from citegauge.adapters.web.guard import WebGuard, middleware
 from citegauge.adapters.web.history import History
+from citegauge.adapters.web.judged import Judged
 from citegauge.adapters.web.sources import Health, WebLimits, WebSources
 from citegauge.errors import FatalError, RetryableError
 
@@ -63,6 +64,7 @@ def build_web_app(
     for name in ("distribution", "heat", "ranks", "versions", "traces"):
         app.router.add_get(f"/api/{name}", getattr(pages, name))
     app.router.add_get("/api/trace", pages.trace)
+    app.router.add_get("/api/alerts", pages.alerts)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
@@ -79,6 +81,7 @@ class _Pages:
         self._limits = limits
         self._history = History(sources)
         self._evidence = Evidence(sources)
+        self._judged = Judged(sources)
         self._answers = Answers(limits)
         # A thread of its own: a ClickHouse that hangs must not keep Prometheus from scraping.
         self._metrics_pool = ThreadPoolExecutor(1, thread_name_prefix="web-metrics")
@@ -92,11 +95,11 @@ class _Pages:
         return web.FileResponse(STATIC / "index.html")
 
     async def windows(self, request: web.Request) -> web.Response:
-        group = params.group_params(request.query)
-        rows, now_ns, rows_max = self._sources.windows(), self._sources.now_ns(), self._limits.rows_max
+        group, sources = params.group_params(request.query), self._sources
+        rows, signals, rows_max = sources.windows(), sources.signals(), self._limits.rows_max
         if group is None:
-            return _json(shape.overview(rows, now_ns, rows_max))
-        return _json(shape.detail(rows, group.route, group.top_k_bucket, now_ns, rows_max))
+            return _json(shape.overview(rows, signals, sources.now_ns(), rows_max))
+        return _json(shape.detail(rows, signals, group, sources.now_ns(), rows_max))
 
     async def drops(self, request: web.Request) -> web.Response:
         params.no_params(request.query)
@@ -127,6 +130,15 @@ class _Pages:
         asked = params.trace_params(request.query)
         now_s = self._sources.now_ns() // NS_PER_S
         return _json(await self._answers.get(asked, lambda: self._evidence.trace(asked, now_s)))
+
+    async def alerts(self, request: web.Request) -> web.Response:
+        asked = params.group_params(request.query)
+        if asked is None:
+            raise params.ParamError("route is missing")
+        # A minute is soon enough for what is judged each quarter of an hour, and the same question then asks once.
+        minute_s = self._as_of_s() // 60 * 60
+        question = ("alerts", asked, minute_s)
+        return _json(await self._answers.get(question, lambda: self._judged.alerts(asked, minute_s)))
 
     async def _of_window(self, name: str, asked: Asked, ask: Callable[[Asked, int, int], Any]) -> web.Response:
         start_s, end_s = self._bounds(asked)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from citegauge.adapters.web.params import GroupParams
+    from citegauge.domain.signals import Signal
     from citegauge.ports import WindowRow
 
 MERGED = "*"
@@ -16,16 +18,20 @@ DROP_FIELDS = ("route", "top_k_bucket", "what", "before", "after", "n", "sentenc
 Json = dict[str, Any]
 
 
-def overview(rows: Sequence[WindowRow], now_ns: int, rows_max: int) -> Json:
-    """All roll-ups, one entry per route x top_k bucket, scores per scorer beside them."""
+def overview(rows: Sequence[WindowRow], signals: Sequence[Signal], now_ns: int, rows_max: int) -> Json:
+    """All roll-ups, one entry per route x top_k bucket, scores per scorer beside them, and what changed."""
     rollups = [row for row in rows if row.model == MERGED and row.retriever_version == MERGED]
-    return {**_clock(rows, now_ns), "cut": len(rollups) > rows_max, "groups": _groups(rollups[:rows_max])}
+    groups = _changed(_groups(rollups[:rows_max]), signals)
+    return {**_clock(rows, now_ns), "cut": len(rollups) > rows_max, "groups": groups}
 
 
-def detail(rows: Sequence[WindowRow], route: str, top_k_bucket: str, now_ns: int, rows_max: int) -> Json:
+def detail(
+    rows: Sequence[WindowRow], signals: Sequence[Signal], group: GroupParams, now_ns: int, rows_max: int
+) -> Json:
     """One route x top_k bucket: its roll-up (None if it has no window) and the full groups it is made of."""
+    route, top_k_bucket = group.route, group.top_k_bucket
     own = [row for row in rows if row.route == route and row.top_k_bucket == top_k_bucket]
-    groups = _groups(row for row in own if row.model == MERGED and row.retriever_version == MERGED)
+    groups = _changed(_groups(row for row in own if row.model == MERGED and row.retriever_version == MERGED), signals)
     full = [row for row in own if MERGED not in (row.model, row.retriever_version, row.scorer)]
     return {
         **_clock(rows, now_ns),
@@ -63,13 +69,32 @@ def _groups(rollups: Iterable[WindowRow]) -> list[Json]:
     for row in rollups:
         entry = found.setdefault(
             (row.route, row.top_k_bucket),
-            {"route": row.route, "top_k_bucket": row.top_k_bucket, "windows": {}, "scores": {}},
+            {"route": row.route, "top_k_bucket": row.top_k_bucket, "windows": {}, "scores": {}, "changes": {}},
         )
         if row.scorer == MERGED:
             entry["windows"][row.window] = _window(row)
         elif row.score_n:
             entry["scores"].setdefault(row.scorer, {})[row.window] = _score(row)
     return [found[key] for key in sorted(found, key=lambda key: (key[0], _bucket_order(key[1])))]
+
+
+def _changed(groups: list[Json], signals: Iterable[Signal]) -> list[Json]:
+    """Add what the last hour is to the day before it, like for like: `*` is recall, else a scorer."""
+    by_key = {(group["route"], group["top_k_bucket"]): group for group in groups}
+    for signal in signals:
+        group, compared = by_key.get((signal.route, signal.top_k_bucket)), signal.compared
+        if group is None or compared is None or compared.fall is None or compared.fall_interval is None:
+            continue
+        group["changes"][signal.scorer] = {
+            "before": compared.before,
+            "after": compared.after,
+            "n_before": compared.n_before,
+            "n": compared.n_after,
+            "change": -compared.fall,
+            "lower": -compared.fall_interval.upper,
+            "upper": -compared.fall_interval.lower,
+        }
+    return groups
 
 
 def _parts(full: Iterable[WindowRow]) -> list[Json]:
@@ -90,6 +115,12 @@ def _window(row: WindowRow) -> Json:
         "p50": row.recall_p50,
         "p75": row.recall_p75,
         "mean": row.recall_mean,
+        "mean_lower": row.recall_mean_lower,
+        "mean_upper": row.recall_mean_upper,
+        "p25_lower": row.recall_p25_lower,
+        "p25_upper": row.recall_p25_upper,
+        "p50_lower": row.recall_p50_lower,
+        "p50_upper": row.recall_p50_upper,
         "rank_weighted_mean": row.rank_weighted_mean,
         "cited_any_ratio": row.cited_any_ratio,
         "states": {name: n for name, n in row.states.items() if n},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from citegauge.domain.signals import Signal
     from citegauge.ports import WindowRow
 
 Rows = list[dict[str, Any]]
@@ -41,6 +42,8 @@ class WebSources:
     """Whether the process should live on; not blocking."""
     ready: Callable[[], Health]
     """Whether its numbers are to be believed now; not blocking."""
+    signals: Callable[[], Sequence[Signal]] = tuple
+    """What the detectors say of each roll-up; not blocking."""
     now_ns: Callable[[], int] = time.time_ns
     """Wall clock, unix ns."""
 

@@ -83,6 +83,7 @@ function drawMarks({ ctx, bbox, valToPos, scales }, marks) {
   ctx.lineWidth = ratio;
   ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
   ctx.textBaseline = "top";
+  ctx.textAlign = "left";
   const ends = [];
   for (const { first_s: seconds, name } of marks) {
     if (seconds < scales.x.min || seconds > scales.x.max) continue;

@@ -1,13 +1,14 @@
 // One route × top_k bucket: its numbers, lines over 24 h, distributions, states and the groups it is made of.
 
 import { groupAddress, HOME } from "./address.js";
+import { drawAlerts } from "./alerts.js";
 import { ask } from "./api.js";
 import { createBars, recallBars, scoreBars } from "./bars.js";
 import { createChart } from "./charts.js";
 import { h, setText } from "./dom.js";
 import { count, day, minute, ratio, score, windowName, WINDOWS } from "./format.js";
 import { createHeat } from "./heat.js";
-import { citationsList, drawNumbers, drawParts, meanings } from "./numbers.js";
+import { changesList, citationsList, drawNumbers, drawParts, meanings } from "./numbers.js";
 import { createRanks } from "./ranks.js";
 import { statesList } from "./states.js";
 import { drawTraces } from "./traces.js";
@@ -70,6 +71,7 @@ export function createGroup({ route, bucket, window, state, show }) {
     const counted = answer.group?.windows[window];
     drawNumbers(parts.numbers, answer.group, own);
     parts.states.replaceChildren(statesList(counted?.states ?? {}, (name) => groupAddress(route, bucket, { window, state: name, show: "traces" })));
+    parts.changes.replaceChildren(...changesList(answer.group));
     parts.citations.replaceChildren(citationsList(counted));
     drawParts(parts.parts, answer);
     if (past) drawSeries();
@@ -87,6 +89,7 @@ export function createGroup({ route, bucket, window, state, show }) {
       drawScores();
       recallShape.update(recallBars(past.now.recall.values, past.usual?.recall.values ?? []), { format: ratio, name: `Recall, ${windowName(window)}` });
       ranks.update(past.ranks.ranks, past.usualRanks?.ranks ?? [], `Cited by rank, ${windowName(window)}`);
+      drawAlerts(parts.alerts, past.alerts);
       drawTraces(parts.traces, past.traces);
       goTo();
       askedAt = performance.now();
@@ -102,13 +105,13 @@ export function createGroup({ route, bucket, window, state, show }) {
     const group = { route, top_k_bucket: bucket };
     const of = (path, length) => ask(`api/${path}`, { ...group, window: length });
     const isUsual = window === USUAL;
-    const [series, now, usual, heat, ranks, usualRanks, versions, traces] = await Promise.all([
+    const [series, now, usual, heat, ranks, usualRanks, versions, traces, alerts] = await Promise.all([
       ask("api/series", { ...group, window_s: 3600, step_s: SERIES_STEP_S }),
       of("distribution", window), isUsual ? null : of("distribution", USUAL), of("heat", USUAL),
       of("ranks", window), isUsual ? null : of("ranks", USUAL), of("versions", USUAL),
-      ask("api/traces", { ...group, window, state }),
+      ask("api/traces", { ...group, window, state }), ask("api/alerts", group),
     ]);
-    return { series, now, usual, heat, ranks, usualRanks, versions: versions.versions, traces };
+    return { series, now, usual, heat, ranks, usualRanks, versions: versions.versions, traces, alerts };
   }
 
   /** Once, when the page was opened by an address that names a part of it. */
@@ -191,10 +194,11 @@ function skeleton({ route, bucket, window, state }) {
   const chart = (name = "") => h("div", { class: `chart ${name}` });
   const parts = {
     numbers: h("table", { class: "numbers" }),
+    changes: h("ul", { class: "changes", "aria-label": "Against the day before this hour" }),
     states: h("div"), citations: h("div"),
     recallLines: chart(), quantityLines: chart("quantity"), recallShape: chart(),
     marks: h("ul", { class: "marks", hidden: "", "aria-label": "Versions that are new in these 24 h" }),
-    ranks: h("div"),
+    ranks: h("div"), alerts: h("div"),
     scores: h("div", { class: "pairs" }),
     noScores: h("p", { class: "muted note", hidden: "" }, "No top-1 scores: the spans of this group carry none."),
     trouble: h("p", { class: "trouble", role: "alert", hidden: "" }),
@@ -212,10 +216,11 @@ function skeleton({ route, bucket, window, state }) {
   const lines = h("div", { class: "pairs" },
     panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines, parts.marks),
     panel("Recall", legend(window), parts.recallShape));
+  const alerts = panel("Alert history", "24 h, UTC; every quarter of an hour judged again from what ClickHouse holds", parts.alerts);
   const curve = h("div", { class: "pairs" },
-    panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts),
+    h("div", { class: "stack" }, alerts, panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts)),
     panel("Cited by rank", `share of the traces that retrieved so many, ${legend(window)}, whisker 95 %`, parts.ranks));
-  parts.past = [lines, curve.lastChild, parts.scores, parts.tracesPanel];
+  parts.past = [lines, alerts, curve.lastChild, parts.scores, parts.tracesPanel];
   for (const element of parts.past) element.hidden = true;
   parts.element = h("article", { class: "group" },
     h("div", { class: "title" },
@@ -224,7 +229,7 @@ function skeleton({ route, bucket, window, state }) {
       h("a", { class: "jump", href: way({ show: "traces" }) }, "Traces behind it"), choice),
     h("div", { class: "pairs" },
       panel("Cited-chunk recall", "a proxy: the share of retrieved chunks that the answer cites",
-        h("div", { class: "scrolls" }, parts.numbers), meanings()),
+        h("div", { class: "scrolls" }, parts.numbers), parts.changes, meanings()),
       h("section", { class: "panel" },
         h("h3", {}, "States ", h("span", { class: "muted" }, `of traces, ${windowName(window)}`)), parts.states,
         h("h3", { class: "second" }, "Citations ", h("span", { class: "muted" }, windowName(window))), parts.citations)),

@@ -1,5 +1,6 @@
 // The tables of a group: its windows, what became of its citations, and the groups it is made of.
 
+import { changeSentence } from "./change.js";
 import { arrange, h } from "./dom.js";
 import { count, NONE, percent, ratio, score, windowName, WINDOWS } from "./format.js";
 import { FEW } from "./overview.js";
@@ -10,11 +11,14 @@ const NUMBERS = [
   ["p50", (w) => ratio(w.p50)],
   ["p75", (w) => ratio(w.p75)],
   ["mean", (w) => ratio(w.mean)],
+  ["95 %", (w) => interval(w.mean_lower, w.mean_upper), "interval of the mean, from 30 traces on"],
   ["cites any", (w) => (w.cited_any_ratio === null ? NONE : percent(w.cited_any_ratio, 1)), "answers that cite at least one retrieved chunk"],
   ["by rank", (w) => ratio(w.rank_weighted_mean), "mean recall with each chunk weighted by 1 / rank"],
   ["not retrieved", (w) => percent(w.hallucinated, w.citations), "citations that name a chunk that was not retrieved"],
   ["bad format", (w) => count(w.nonconformant), "answers that should have been structured and are not"],
 ];
+
+const interval = (lower, upper) => (typeof lower === "number" ? `${ratio(lower)}–${ratio(upper)}` : NONE);
 
 /** What the less usual columns mean, for readers without a pointer to hover with. */
 export const meanings = () =>
@@ -27,7 +31,9 @@ export function drawNumbers(table, group, drops) {
     const cells = NUMBERS.map(([name, text]) => {
       const red = fell && window === "1h" && ["p25", "p50", "p75", "mean"].includes(name);
       const few = !values || values.n < FEW;
-      return h("td", { class: `num${red ? " red" : ""}${few ? " few" : ""}` }, values ? text(values) : NONE);
+      const within = { p25: [values?.p25_lower, values?.p25_upper], p50: [values?.p50_lower, values?.p50_upper] }[name];
+      const title = within && typeof within[0] === "number" ? `95 %: ${interval(...within)}` : null;
+      return h("td", { title, class: `num${red ? " red" : ""}${few ? " few" : ""}` }, values ? text(values) : NONE);
     });
     return h("tr", {}, h("th", { scope: "row" }, windowName(window)), cells);
   };
@@ -55,6 +61,12 @@ export function drawParts(box, { parts, cut }) {
     h("tbody", {}, rows));
   const more = cut || parts.length > rows.length;
   arrange(box, [table, ...(more ? [h("p", { class: "muted note" }, "Not all are shown; ClickHouse's table panes has them.")] : [])]);
+}
+
+/** What changed against the group's own past; nothing where there is no past yet. */
+export function changesList(group) {
+  const changes = Object.entries(group?.changes ?? {});
+  return changes.map(([scorer, change]) => changeSentence(scorer === "*" ? "recall" : `top-1 score (${scorer})`, change));
 }
 
 /** What became of the window's citations. */

@@ -1,8 +1,9 @@
 // The table of all groups. Rows live across refreshes, so that focus, hover and selections survive.
 
 import { groupAddress } from "./address.js";
+import { changeText, intervalText, isSure, weight } from "./change.js";
 import { arrange, h, setAttribute, setText, svg } from "./dom.js";
-import { count, NONE, percent, ratio, score, windowName, WINDOWS } from "./format.js";
+import { count, NONE, percent, ratio, score, windowName } from "./format.js";
 import { statesBar, total } from "./states.js";
 
 const ROWS_DRAWN_MAX = 400;
@@ -10,13 +11,16 @@ const FILTER_FROM_ROWS = 9;
 /** Below this, quartiles are mostly chance: 13 is the least n for which p25 has a 95 % order-statistic interval. */
 export const FEW = 13;
 const COLUMNS = ["n", "p25", "p50", "mean"];
+/** The 6 h are on the group's page. */
+const SHOWN = ["1h", "24h"];
 
 export function createOverview() {
   const filter = h("input", { type: "search", placeholder: "Filter routes", "aria-label": "Filter routes", autocomplete: "off" });
   const body = h("tbody", { role: "rowgroup" });
   const note = h("p", { class: "muted note", hidden: "" });
   const key = h("p", { class: "muted note" },
-    "Spread: box p25 to p75, line p50 of the last hour; dot: p50 of 24 h. Grey numbers rest on fewer than ", String(FEW), " traces.");
+    "Ranked by what changed: drops first, then changes beyond doubt, falls before rises. Change: the mean of the last hour against the day before it, each model and retriever version against its own past, with its 95 % interval. " +
+    `Spread: box p25 to p75, line p50 of the last hour; dot: p50 of 24 h. Grey numbers rest on fewer than ${FEW} traces, or are no more than chance.`);
   const table = h("table", { class: "overview", role: "table" },
     h("caption", { class: "unseen" }, "Cited-chunk recall and top-1 score by route and top_k bucket"), head(), body);
   const element = h("div", {}, h("div", { class: "tools" }, filter), table, note, key);
@@ -47,10 +51,10 @@ export function createOverview() {
   return { element, update };
 }
 
-/** Dropped groups first; the service orders the rest by route and bucket, and rows must not jump about. */
+/** Dropped groups first, then by what changed; the service orders the rest by route and bucket, so rows do not jump about. */
 function sorted(groups, drops) {
-  const rank = (group) => (dropsOf(group, drops).length ? 0 : 1);
-  return [...groups].sort((a, b) => rank(a) - rank(b));
+  const rank = (group) => (dropsOf(group, drops).length ? 10_000 : 0) + weight(group);
+  return groups.map((group) => [rank(group), group]).sort(([a], [b]) => b - a).map(([, group]) => group);
 }
 
 const dropsOf = (group, drops) =>
@@ -61,10 +65,10 @@ function head() {
   const over = (text, columns, name) => cell(text, { scope: "colgroup", colspan: columns, class: `over ${name}` });
   return h("thead", { role: "rowgroup" },
     h("tr", { role: "row" }, h("td", { colspan: 2, role: "cell" }), over("Spread, 1 h", 1, "edge"),
-      WINDOWS.map((window) => over(`Recall, ${windowName(window)}`, COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
+      over("Change, 1 h", 2, "edge"), SHOWN.map((window) => over(`Recall, ${windowName(window)}`, COLUMNS.length, "edge")), over("Top-1 score, 1 h", 4, "edge"),
       over("States, 1 h", 1, "edge")),
     h("tr", { role: "row" }, cell("Route"), cell("top_k"), cell("0 to 1", { class: "edge" }),
-      WINDOWS.flatMap(() => COLUMNS.map((name, at) => cell(name, { class: at ? "num" : "num edge" }))),
+      cell("recall", { class: "edge" }), cell("top-1 score"), SHOWN.flatMap(() => COLUMNS.map((name, at) => cell(name, { class: at ? "num" : "num edge" }))),
       ["p25", "p50", "p75"].map((name, at) => cell(name, { class: at ? "num" : "num edge" })), cell("scorer"),
       cell("measured", { class: "edge" })));
 }
@@ -73,16 +77,17 @@ function createRow({ route, top_k_bucket: bucket }) {
   const address = groupAddress(route, bucket);
   const number = (name, label) => h("td", { class: `num ${name}`, role: "cell", "data-label": label });
   const cells = Object.fromEntries(
-    WINDOWS.map((window) => [window, COLUMNS.map((name, at) => number(`w${window} ${at ? "" : "edge"}`, name))]));
+    SHOWN.map((window) => [window, COLUMNS.map((name, at) => number(`w${window} ${at ? "" : "edge"}`, name))]));
   const scores = ["p25", "p50", "p75"].map((name, at) => number(`score ${at ? "" : "edge"}`, name));
   const scorer = h("td", { class: "scorer muted", role: "cell" }, h("span", { class: "name" }), h("span"));
+  const changes = ["recall", "top-1"].map((name, at) => h("td", { class: `change ${at ? "" : "edge"}`, role: "cell", "data-label": name }));
   const spread = h("td", { class: "spread edge", role: "cell" });
   const states = h("td", { class: "statescell edge", role: "cell" });
   const only = (text) => h("td", { class: "cardlabel", role: "presentation", "aria-hidden": "true" }, text);
   const element = h("tr", { role: "row", class: "row" },
     h("th", { scope: "row", role: "rowheader" }, h("a", { href: address, title: route }, route)),
-    h("td", { class: "bucket", role: "cell" }, bucket), spread,
-    WINDOWS.flatMap((window) => [only(windowName(window)), ...cells[window]]), only("top-1"), ...scores, scorer, states);
+    h("td", { class: "bucket", role: "cell" }, bucket), spread, only("change"), ...changes,
+    SHOWN.flatMap((window) => [only(windowName(window)), ...cells[window]]), only("top-1"), ...scores, scorer, states);
   element.addEventListener("click", (event) => {
     if (!event.target.closest("a") && !String(getSelection())) location.hash = address;
   });
@@ -92,7 +97,9 @@ function createRow({ route, top_k_bucket: bucket }) {
     const fell = (what) => found.some((drop) => drop.what === what);
     element.classList.toggle("fell", found.length > 0);
     setAttribute(element, "title", found.length ? found.map((drop) => drop.sentence).join("\n") : null);
-    for (const window of WINDOWS) updateWindow(cells[window], group.windows[window], window === "1h" && fell("recall"));
+    updateChange(changes[0], group.changes["*"], fell("recall"));
+    updateChange(changes[1], scoreChange(group), fell("score"));
+    for (const window of SHOWN) updateWindow(cells[window], group.windows[window], window === "1h" && fell("recall"));
     updateScore(scores, scorer, group.scores, fell("score"));
     spread.replaceChildren(spreadMark(group.windows["1h"], group.windows["24h"]));
     updateStates(states, group.windows["1h"]?.states ?? {});
@@ -108,6 +115,22 @@ function updateWindow(cells, values, fell) {
     cells[at].classList.toggle("red", fell && name !== "n");
     setAttribute(cells[at], "title", name !== "n" && typeof value === "number" ? value.toFixed(6) : null);
   });
+}
+
+/** Of the scorer that is shown, if it alone has a change worth showing; else of the one that changed most. */
+function scoreChange({ changes }) {
+  const found = Object.entries(changes).filter(([name]) => name !== "*").map(([, change]) => change);
+  return found.sort((a, b) => isSure(b) - isSure(a) || a.change - b.change)[0];
+}
+
+function updateChange(cell, change, fell) {
+  const said = change ? [changeText(change), intervalText(change)] : [NONE, ""];
+  if (cell.dataset.said !== said.join()) {
+    cell.dataset.said = said.join();
+    cell.replaceChildren(h("span", { class: "by" }, said[0]), ...(said[1] ? [" ", h("span", { class: "within" }, said[1])] : []));
+  }
+  cell.classList.toggle("red", fell);
+  cell.classList.toggle("few", !change || !isSure(change));
 }
 
 function updateScore(cells, scorer, scores, fell) {

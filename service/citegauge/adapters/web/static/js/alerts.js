@@ -1,0 +1,22 @@
+// What had dropped in the last 24 h, newest first, as the service judges it from what ClickHouse holds.
+
+import { changeText, intervalText } from "./change.js";
+import { h } from "./dom.js";
+import { count, day, minute, ratio, score } from "./format.js";
+
+export function drawAlerts(box, { alerts, cut }) {
+  const none = h("p", { class: "muted" }, "Nothing had dropped.");
+  const note = cut ? [h("p", { class: "muted note" }, "More models and versions than are read at once: the older hours are not judged.")] : [];
+  box.replaceChildren(alerts.length ? h("ul", { class: "alerts" }, alerts.map(line)) : none, ...note);
+}
+
+function line({ scorer, from_s: from, to_s: to, ongoing, before, after, n, ...change }) {
+  const format = scorer === "*" ? ratio : score;
+  const until = ongoing ? h("strong", { class: "red" }, "now") : stamp(to);
+  return h("li", { class: ongoing ? "ongoing" : null },
+    h("span", { class: "when" }, stamp(from), " to ", until),
+    h("span", {}, scorer === "*" ? "recall" : `top-1 score (${scorer})`, " at worst ", h("strong", {}, changeText(change)),
+      ` (95 %: ${intervalText(change)} %), ${format(before)} to ${format(after)}`, h("span", { class: "muted" }, `, n = ${count(n)}`)));
+}
+
+const stamp = (seconds) => `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;
