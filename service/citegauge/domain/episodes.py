@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from citegauge.domain.baseline import DRIFT_MIN_SD, TESTED_S, Cell, baseline_of, pooled
 from citegauge.domain.compare import Compared, Part, like_for_like
-from citegauge.domain.drop import EFFECT_MIN, N_MIN, Z_MIN
 from citegauge.domain.intervals import Moments
 
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 STEP_S = 900
 """Time between two judgements, and length of the cells."""
+Z_MIN = 5.0
+"""Standard errors by which a fall must exceed chance."""
+FALL_MIN = 0.10
+N_MIN = 50
 
 Cells = Mapping[int, Moments]
 """Of one full group: start of a cell of `STEP_S` (unix s) to what it measured there."""
@@ -42,7 +45,7 @@ def has_fallen(compared: Compared) -> bool:
     """By more than chance, by enough to matter, and on enough traces."""
     fall = compared.fall
     enough = min(compared.n_before, compared.n_after) >= N_MIN
-    return fall is not None and enough and fall > EFFECT_MIN and compared.z > Z_MIN
+    return fall is not None and enough and fall > FALL_MIN and compared.z > Z_MIN
 
 
 def episodes(groups: Sequence[Cells], ends_s: Sequence[int]) -> list[Episode]:
