@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks) deploy/grafana
 ARGS    ?=
 
-.PHONY: help setup demo test fault fuzz lint format bench docs dashboards lock vulnerabilities wheel clean
+.PHONY: help setup demo test fault fuzz lint format bench trust docs dashboards lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -54,6 +54,9 @@ format: setup  ## rewrite the sources in the house format
 
 bench: setup  ## measure spans per second, memory per trace, and the same job as a plain Faust agent
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+trust: setup  ## measure false alarms and delays of the drop alerts over simulated months, into docs/trust.md
+	@$(BIN)/python benchmarks/trust.py $(or $(ARGS),--write docs/trust.md)
 
 docs: setup  ## rewrite the README's tables of settings and metrics
 	@$(BIN)/python -m citegauge.tools.reference README.md

@@ -43,6 +43,9 @@ class Compared(NamedTuple):
     """`domain.compare.Compared` at the end of every cell, and Welch's z, which takes traces for independent."""
 
     fall: Floats
+    """Relative."""
+    fall_sd: Floats
+    """In standard deviations of single values before."""
     z: Floats
     z_welch: Floats
     n_after: Floats
@@ -127,9 +130,10 @@ def compared(cells: Cells, between: Floats) -> Compared:
         error = variance_before / n0 + np.fmax(variance_before, variance_after) / n1 + between
         welch = variance_before / n0 + variance_after / n1
         fall = before - after
-        found = Compared(fall / before, fall / np.sqrt(error), fall / np.sqrt(welch), n1, n0)
+        of = (before, np.sqrt(variance_before), np.sqrt(error), np.sqrt(welch))
+        found = [fall / each for each in of]
     known = (n0 >= PAST_N_MIN) & (n1 > 0)
-    return Compared(*(np.where(known, each, 0.0) for each in found[:3]), n1, n0)
+    return Compared(*(np.where(known, each, 0.0) for each in found), n1, n0)
 
 
 def cusum(cells: Cells, baseline: Usual, policy: Policy) -> Floats:
@@ -142,7 +146,8 @@ def cusum(cells: Cells, baseline: Usual, policy: Policy) -> Floats:
         inflation = 1 + traces * 3_600 / policy.window_s * baseline.between / baseline.variance
         variance = baseline.variance * inflation
         information = traces * fall**2 / (2 * variance) * policy.cell_s / policy.window_s
-        per_n, per_total = fall * (baseline.mean - fall / 2) / variance, fall / variance
+        reference = fall / 2 + policy.wander * np.sqrt(baseline.between)
+        per_n, per_total = fall * (baseline.mean - reference) / variance, fall / variance
         limit = _limits(information, policy)
     ratio = _statistic(n, s, per_n, per_total, range(step, window + 1, step)) / limit
     return np.where((traces >= policy.traces_min) & np.isfinite(ratio), ratio, 0.0)

@@ -41,3 +41,16 @@ def test_an_unknown_part_is_refused() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "choose from core, memory" in done.stderr
+
+
+def test_the_trust_of_alerts_is_measured(tmp_path: Path) -> None:
+    """False alarms and delays of every detector, at every rate, in one page; pages are silent where nothing fell."""
+    written = tmp_path / "trust.md"
+    command = [sys.executable, str(ROOT / "benchmarks" / "trust.py"), "--quick", "--write", str(written)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    text = written.read_text()
+    assert text.strip() == done.stdout.strip()
+    assert text.count("| page: hour | 0 (0) | 0 (0) | 0 (0) | 0 (0) |") == 3
+    assert text.count("| naive: p50") == 7
+    assert "**At most one false page in 30 days over 360 series**: met" in text

@@ -95,7 +95,7 @@ def same_hour(cells: list[Cell], end_s: int, expected: Baseline, seen: list[floa
     assert (compared is None) == (seen[0] == 0.0)
     if compared is not None:
         assert compared.fall == pytest.approx(seen[0], rel=1e-6, abs=1e-9)
-        assert compared.z == pytest.approx(seen[1], rel=1e-6, abs=1e-9)
+        assert compared.z == pytest.approx(seen[2], rel=1e-6, abs=1e-9)
 
 
 def same_cusum(cells: list[Cell], end_s: int, baseline: Baseline | None, policy: Policy, seen: float) -> None:

@@ -3,20 +3,20 @@
 Page's CUSUM (1954) on the log-likelihood ratio of a fall of `Policy.fall` (relative) against no change, limited to a window
 (Lai 1998): a pure function of the cells of the last 6 h and the baselines, so nothing has to be kept or restored. In cell t
 
-    l_t = Σ_g d_g (n_gt (m_g - d_g / 2) - x_gt) / v_g,     S = max over s of Σ_{t >= s} l_t,     d_g = fall × m_g
+    l_t = Σ_g d_g (n_gt (m_g - d_g / 2 - a_g) - x_gt) / v_g,   S = max over s of Σ_{t >= s} l_t,   d_g = fall × m_g
 
-over the full groups g with n_gt traces that sum to x_gt, baseline mean m_g, and v_g = variance × inflation. A group is set
-against its own baseline only: mix and new versions move nothing. Cells that fell by less than fall / 2 pull S down, so
-a lasting alarm always stands for at least such a fall, and a rise never alarms.
+over the full groups g with n_gt traces that sum to x_gt, baseline mean m_g, v_g = variance × inflation, and allowance a_g =
+`Policy.wander` × sqrt(between): levels wander for hours without a drop, and without the allowance it is such hours that
+alarm (measured: benchmarks/trust.py). A group is set against its own baseline only: mix and new versions move nothing.
+Cells that fell by less than d / 2 + a pull S down: a lasting alarm stands for at least such a fall, a rise never alarms.
 
 The decision limit h follows from how rarely a series may alarm without a drop, its average run length (Siegmund 1985,
 eq. 2.57, for normal sums, with his correction 1.166 for looking at cells instead of all the time):
 
     run length in cells = (exp(b) - b - 1) / i,    b = h + 1.166 sqrt(2 i),    i = Σ_g n_g d_g² / (2 v_g) per mean cell.
 
-The window can only lengthen it; i: the information of a cell; a drop of `fall` is found after about h / i cells. Levels that
-wander for hours shorten it again, by more than `inflation` allows for: benchmarks/trust.py measures by how much, which is
-why the default asks for ten times what a ticket a week over 360 series would need.
+Window and allowance can only lengthen it; i: the information of a cell; a drop of `fall` is found after about
+h / i × d / (d - 2a) cells.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ class Policy:
 
     fall: float = 0.25
     """The fall it is quickest at, relative to the baseline; half of it is the smallest that it can ever report."""
-    run_length_s: int = 10 * 360 * 7 * 86_400
-    """Mean time between false alarms of one series whose traces are independent."""
+    wander: float = 1.0
+    """Standard deviations of an hour's level by which it may be down for a while without a drop."""
+    run_length_s: int = 360 * 7 * 86_400
+    """Mean time between false alarms of one series: over 360 series, one a week."""
     cell_s: int = 300
     window_s: int = 6 * 3_600
     traces_min: int = 30
@@ -79,12 +81,13 @@ def cusum(groups: Iterable[tuple[Baseline, Sequence[Cell]]], end_s: int, policy:
         if n == 0 or baseline.mean <= 0.0 or baseline.variance <= 0.0:
             continue
         fall = policy.fall * baseline.mean
+        reference = fall / 2.0 + policy.wander * math.sqrt(baseline.between)
         variance = baseline.variance * baseline.inflation(n * BLOCK_S / policy.window_s)
         information += n * fall**2 / (2.0 * variance)
         for cell in inside:
             step = steps.setdefault(cell.start_s // policy.cell_s * policy.cell_s, _Step())
             missing = cell.found.n * (baseline.mean - cell.found.mean)
-            step.add(fall * (missing - cell.found.n * fall / 2.0) / variance, cell.found.n, missing, baseline.mean)
+            step.add(fall * (missing - cell.found.n * reference) / variance, cell.found.n, missing, baseline.mean)
     traces = sum(step.n for step in steps.values())
     if traces < policy.traces_min:
         return None
