@@ -63,12 +63,14 @@ class Size(NamedTuple):
     months: int = 5
     """Times 360 series and 30 days, per rate, in the usual mood; once in the others."""
     days: int = MONTH_DAYS
+    ks: tuple[int, ...] = KS
     per_k: int = SERIES // len(KS)
+    delay_ks: tuple[int, ...] = KS_DELAY
     delays: int = 60
     """Series per k, rate and drop."""
 
 
-QUICK = Size(months=1, days=2, per_k=4, delays=6)
+QUICK = Size(months=1, days=2, ks=(1, 5), per_k=4, delay_ks=(1, 5), delays=6)
 
 
 class World:
@@ -193,7 +195,7 @@ def false_alarms(mood: Mood, rate: int, size: Size, months: int, detectors: tupl
     found = [0] * len(detectors)
     length = (WARM_DAYS + size.days) * PER_DAY
     for month in range(months):
-        for at, k in enumerate(KS):
+        for at, k in enumerate(size.ks):
             of = recalls(k, MEAN) if detectors is RECALL else scores()
             seed = [EVALUATION_SEED, round(100 * mood.wander), rate, at, month, int(detectors is RECALL)]
             rng = np.random.default_rng(seed)
@@ -201,7 +203,7 @@ def false_alarms(mood: Mood, rate: int, size: Size, months: int, detectors: tupl
             for which, detector in enumerate(detectors):
                 _, begin = detect.alerts(detector.condition(world), detector.for_s, detector.keep_s)
                 found[which] += int((begin >= WARM_DAYS * PER_DAY).sum())
-    weeks = months * size.per_k * len(KS) * size.days / 7
+    weeks = months * size.per_k * len(size.ks) * size.days / 7
     return [Alarms(each, weeks) for each in found]
 
 
@@ -220,7 +222,7 @@ def delays(of: Values, rate: int, mood: Mood, size: Size, detectors: tuple[Detec
 
 def sections(size: Size) -> Iterator[str]:
     """The report, part by part as it is measured."""
-    yield report.traffic(MEAN, KS_DELAY, (CALM, USUAL, LIVELY))
+    yield report.traffic(MEAN, size.delay_ks, (CALM, USUAL, LIVELY))
     usual = {rate: false_alarms(USUAL, rate, size, size.months, RECALL) for rate in RATES}
     yield report.alarms("False alarms without a regression, usual mood", RECALL, usual)
     for mood in (CALM, LIVELY):
@@ -232,14 +234,14 @@ def sections(size: Size) -> Iterator[str]:
         for fall in FALLS:
             each = {
                 k: delays(recalls(k, MEAN, fall), rate, USUAL, size, RECALL, [rate, round(100 * fall), k])
-                for k in KS_DELAY
+                for k in size.delay_ks
             }
             pooled[rate, fall] = np.hstack([found for k, found in each.items() if k >= 3])
             if (rate, fall) == (200, 0.25):
                 by_k = each
     yield report.delays("Hours to the first alert, k ≥ 3, usual mood", RECALL, pooled, "{:.0%}")
-    high = {k: delays(recalls(k, MEAN_HIGH, 0.25), 200, USUAL, size, RECALL, [200, 25, k, 6]) for k in KS_DELAY}
-    calm = {k: delays(recalls(k, MEAN, 0.25), 200, CALM, size, RECALL, [200, 25, k, 4]) for k in KS_DELAY}
+    high = {k: delays(recalls(k, MEAN_HIGH, 0.25), 200, USUAL, size, RECALL, [200, 25, k, 6]) for k in size.delay_ks}
+    calm = {k: delays(recalls(k, MEAN, 0.25), 200, CALM, size, RECALL, [200, 25, k, 4]) for k in size.delay_ks}
     yield report.goal(PAGES, usual, {(MEAN, USUAL): by_k, (MEAN_HIGH, USUAL): high, (MEAN, CALM): calm})
     still = {rate: false_alarms(USUAL, rate, size, 1, SCORE) for rate in RATES}
     yield report.alarms("False alarms of the top-1 score, usual mood", SCORE, still)

@@ -11,7 +11,7 @@ import numpy as np
 
 from trust_traffic import RHO, TOPIC_SPREAD, TRAFFIC_CYCLE, WANDER_H, Floats, Mood, recalls
 
-SERIES, RATE_GOAL = 360, 200
+SERIES, RATE_GOAL, FALL_GOAL = 360, 200, 0.25
 MONTH_S, WEEK_S = 30 * 86_400, 7 * 86_400
 
 
@@ -61,10 +61,10 @@ def traffic(mean: float, ks: Sequence[int], moods: Sequence[Mood]) -> str:
         for mood in moods
     )
     rows = [
-        ["sd of a trace", *(f"{recalls(k, mean).sd:.2f}" for k in ks)],
+        ["sd of a trace", *(f"{recalls(k, mean).sd:.3f}" for k in ks)],
         *(
             [
-                f"hours that {what} must take at {RATE_GOAL}/h (Lorden)",
+                f"hours that {what} must take at {RATE_GOAL}/h (Lorden's bound)",
                 *(f"{_lorden(k, mean, length_s):.1f}" for k in ks),
             ]
             for what, length_s in (("a page", MONTH_S), ("a ticket", WEEK_S))
@@ -76,15 +76,18 @@ def traffic(mean: float, ks: Sequence[int], moods: Sequence[Mood]) -> str:
         f"and below it, whose mix wanders with a correlation time of {WANDER_H:g} h; traffic ±{TRAFFIC_CYCLE:.0%} by day. "
         f"How much a level moves without any regression, relative to it: {level}.\n\n"
         + table(["k", *map(str, ks)], rows)
-        + "\nLorden's bound: what any detector of the mean needs on average for a fall of 25 % if it may be wrong once in "
-        "30 days (page) or once a week (ticket) over 360 series: ln(traces between two false alarms) / (fall² / 2 sd²), even "
-        "when all traces are independent and both levels are known.\n"
+        + "\nLorden's bound: what any detector needs on average for a fall of 25 % if it may be wrong once in 30 days (page) "
+        "or once a week (ticket) over 360 series: ln(traces between two false alarms) / information of a trace, even when all "
+        "traces are independent and both distributions are known to the last digit.\n"
     )
 
 
 def _lorden(k: int, mean: float, length_s: int) -> float:
+    """Hours. Information: the Kullback-Leibler divergence of a fallen trace from a usual one."""
     between = SERIES * length_s / 3_600 * RATE_GOAL
-    return math.log(between) / ((0.25 * mean / recalls(k, mean).sd) ** 2 / 2) / RATE_GOAL
+    of = recalls(k, mean, FALL_GOAL)
+    usual, fallen = (of.easy + of.hard) / 2, (of.fallen_easy + of.fallen_hard) / 2
+    return math.log(between) / float(fallen @ np.log(fallen / usual)) / RATE_GOAL
 
 
 def alarms(title: str, detectors: Sequence[Named], found: Mapping[int, Sequence[Rate]]) -> str:
