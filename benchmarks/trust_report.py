@@ -76,9 +76,9 @@ def traffic(mean: float, ks: Sequence[int], moods: Sequence[Mood]) -> str:
         f"and below it, whose mix wanders with a correlation time of {WANDER_H:g} h; traffic ±{TRAFFIC_CYCLE:.0%} by day. "
         f"How much a level moves without any regression, relative to it: {level}.\n\n"
         + table(["k", *map(str, ks)], rows)
-        + "\nLorden's bound: what any detector needs on average for a fall of 25 % if it may be wrong once in 30 days (page) "
-        "or once a week (ticket) over 360 series: ln(traces between two false alarms) / information of a trace, even when all "
-        "traces are independent and both distributions are known to the last digit.\n"
+        + "\nLorden's bound: what any detector needs on average for a fall of 25 % if it may be wrong once in 30 days "
+        "(page) or once a week (ticket) over 360 series: ln(traces between two false alarms) / information of a trace, even "
+        "when all traces are independent and both distributions are known to the last digit.\n"
     )
 
 
