@@ -1,6 +1,6 @@
 """How far the drop alerts can be trusted: false alarms without a regression, and delays of drops. `make trust`.
 
-    python benchmarks/trust.py                      prints it: a quarter of an hour on one core
+    python benchmarks/trust.py                      prints it: some ten minutes on one core
     python benchmarks/trust.py --write docs/trust.md
     python benchmarks/trust.py --quick              seconds; the numbers mean little, but nothing has rotted
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +36,6 @@ from trust_traffic import (
     Cells,
     Floats,
     Mood,
-    Values,
     recalls,
     scores,
     simulate,
@@ -60,8 +60,10 @@ OLD_Z = (5.0, 4.0)
 class Size(NamedTuple):
     """How much of everything."""
 
-    months: int = 5
+    months: int = 3
     """Times 360 series and 30 days, per rate, in the usual mood; once in the others."""
+    scored: int = 2
+    """Times 60 series with scores, per rate."""
     days: int = MONTH_DAYS
     ks: tuple[int, ...] = KS
     per_k: int = SERIES // len(KS)
@@ -70,7 +72,7 @@ class Size(NamedTuple):
     """Series per k, rate and drop."""
 
 
-QUICK = Size(months=1, days=2, ks=(1, 5), per_k=4, delay_ks=(1, 5), delays=6)
+QUICK = Size(months=1, scored=1, days=2, ks=(1, 5), per_k=4, delay_ks=(1, 5), delays=6)
 
 
 class World:
@@ -190,66 +192,100 @@ class Alarms(NamedTuple):
         return self.per_week * SERIES * MONTH_DAYS / 7
 
 
-def false_alarms(mood: Mood, rate: int, size: Size, months: int, detectors: tuple[Detector, ...]) -> list[Alarms]:
-    """Of series that never change, after a week of warming up."""
-    found = [0] * len(detectors)
-    length = (WARM_DAYS + size.days) * PER_DAY
-    for month in range(months):
-        for at, k in enumerate(size.ks):
-            of = recalls(k, MEAN) if detectors is RECALL else scores()
-            seed = [EVALUATION_SEED, round(100 * mood.wander), rate, at, month, int(detectors is RECALL)]
-            rng = np.random.default_rng(seed)
-            world = World(simulate(rng, of, rate, mood, (size.per_k, length)), of.values)
-            for which, detector in enumerate(detectors):
-                _, begin = detect.alerts(detector.condition(world), detector.for_s, detector.keep_s)
-                found[which] += int((begin >= WARM_DAYS * PER_DAY).sum())
-    weeks = months * size.per_k * len(size.ks) * size.days / 7
-    return [Alarms(each, weeks) for each in found]
+Evaluated = Callable[["Case"], Floats]
 
 
-def delays(of: Values, rate: int, mood: Mood, size: Size, detectors: tuple[Detector, ...], seed: list[int]) -> Floats:
-    """Hours from the drop to each detector's first alert (rows); infinite where none came within 24 h."""
-    fall_at, length = (WARM_DAYS + 1) * PER_DAY, (WARM_DAYS + 2) * PER_DAY
-    rng = np.random.default_rng([EVALUATION_SEED, *seed])
-    world = World(simulate(rng, of, rate, mood, (size.delays, length), fall_at), of.values)
-    found = np.full((len(detectors), size.delays), math.inf)
+class Case(NamedTuple):
+    """Some series, simulated and put through the detectors in one go."""
+
+    scores: bool
+    k: int
+    mean: float
+    fall: float
+    """0: none; of scores in sd, else relative."""
+    rate: int
+    mood: Mood
+    series: int
+    days: int
+    number: int = 0
+    """Another one of the same."""
+
+
+def evaluate(case: Case) -> Floats:
+    """Without a fall: false alarms by detector, after a week of warming up. With one, hours from it to the first alert that
+    begins after it, by detector and series; infinite where none came in time.
+    """
+    of = scores(case.fall) if case.scores else recalls(case.k, case.mean, case.fall)
+    from_at = (WARM_DAYS + 1) * PER_DAY if case.fall else WARM_DAYS * PER_DAY
+    length = (WARM_DAYS + case.days) * PER_DAY
+    what = (case.scores, case.k, 100 * case.mean, 100 * case.fall, case.rate, 100 * case.mood.wander, case.number)
+    rng = np.random.default_rng([EVALUATION_SEED, *map(round, what)])
+    cells = simulate(rng, of, case.rate, case.mood, (case.series, length), from_at if case.fall else None)
+    world = World(cells, of.values)
+    detectors = SCORE if case.scores else RECALL
+    found = np.full((len(detectors), case.series), math.inf) if case.fall else np.zeros(len(detectors))
     for which, detector in enumerate(detectors):
         series, begin = detect.alerts(detector.condition(world), detector.for_s, detector.keep_s)
-        true = begin >= fall_at
-        np.minimum.at(found[which], series[true], (begin[true] - fall_at + 1) * CELL_S / 3_600)
+        true = begin >= from_at
+        if case.fall:
+            np.minimum.at(found[which], series[true], (begin[true] - from_at + 1) * CELL_S / 3_600)
+        else:
+            found[which] = true.sum()
     return found
 
 
-def sections(size: Size) -> Iterator[str]:
+class Plan(NamedTuple):
+    """What is to be evaluated."""
+
+    size: Size
+
+    def still(self, mood: Mood, rate: int, scored: bool = False) -> list[Case]:
+        """Series that never change."""
+        size = self.size
+        if scored:
+            return [Case(True, 0, 0.0, 0.0, rate, mood, size.per_k, size.days, each) for each in range(size.scored)]
+        months = size.months if mood == USUAL else 1
+        return [
+            Case(False, k, MEAN, 0.0, rate, mood, size.per_k, size.days, month)
+            for month in range(months)
+            for k in size.ks
+        ]
+
+    def fallen(self, fall: float, rate: int, mood: Mood = USUAL, mean: float = MEAN) -> list[Case]:
+        """Series that fall, by k."""
+        return [Case(False, k, mean, fall, rate, mood, self.size.delays, 2) for k in self.size.delay_ks]
+
+    def fallen_scores(self, fall: float, rate: int) -> list[Case]:
+        """Scores that fall."""
+        return [Case(True, 0, 0.0, fall, rate, USUAL, self.size.delays, 2)]
+
+
+def alarms_of(cases: Sequence[Case], of: Evaluated) -> list[Alarms]:
+    """By detector."""
+    weeks = sum(case.series * case.days for case in cases) / 7
+    return [Alarms(int(each), weeks) for each in sum(of(case) for case in cases)]
+
+
+def sections(size: Size, of: Evaluated) -> Iterator[str]:
     """The report, part by part as it is measured."""
+    plan = Plan(size)
     yield report.traffic(MEAN, size.delay_ks, (CALM, USUAL, LIVELY))
-    usual = {rate: false_alarms(USUAL, rate, size, size.months, RECALL) for rate in RATES}
-    yield report.alarms("False alarms without a regression, usual mood", RECALL, usual)
-    for mood in (CALM, LIVELY):
-        found = {rate: false_alarms(mood, rate, size, 1, RECALL) for rate in RATES}
+    for mood in (USUAL, CALM, LIVELY):
+        found = {rate: alarms_of(plan.still(mood, rate), of) for rate in RATES}
         yield report.alarms(f"False alarms without a regression, {mood.name} mood", RECALL, found)
-    pooled: dict[tuple[int, float], Floats] = {}
-    by_k: dict[int, Floats] = {}
-    for rate in RATES:
-        for fall in FALLS:
-            each = {
-                k: delays(recalls(k, MEAN, fall), rate, USUAL, size, RECALL, [rate, round(100 * fall), k])
-                for k in size.delay_ks
-            }
-            pooled[rate, fall] = np.hstack([found for k, found in each.items() if k >= 3])
-            if (rate, fall) == (200, 0.25):
-                by_k = each
-    yield report.delays("Hours to the first alert, k ≥ 3, usual mood", RECALL, pooled, "{:.0%}")
-    high = {k: delays(recalls(k, MEAN_HIGH, 0.25), 200, USUAL, size, RECALL, [200, 25, k, 6]) for k in size.delay_ks}
-    calm = {k: delays(recalls(k, MEAN, 0.25), 200, CALM, size, RECALL, [200, 25, k, 4]) for k in size.delay_ks}
-    yield report.goal(PAGES, usual, {(MEAN, USUAL): by_k, (MEAN_HIGH, USUAL): high, (MEAN, CALM): calm})
-    still = {rate: false_alarms(USUAL, rate, size, 1, SCORE) for rate in RATES}
-    yield report.alarms("False alarms of the top-1 score, usual mood", SCORE, still)
-    fallen = {
-        (rate, fall): delays(scores(fall), rate, USUAL, size, SCORE, [rate, round(100 * fall), 99])
+    pooled = {
+        (rate, fall): np.hstack([of(case) for case in plan.fallen(fall, rate) if case.k >= 3])
         for rate in RATES
-        for fall in FALLS_SD
+        for fall in FALLS
     }
+    yield report.delays("Hours to the first alert, k ≥ 3, usual mood", RECALL, pooled, "{:.0%}")
+    worlds = ((MEAN, USUAL), (MEAN_HIGH, USUAL), (MEAN, CALM), (MEAN_HIGH, CALM))
+    by_k = {(mean, mood): {case.k: of(case) for case in plan.fallen(0.25, 200, mood, mean)} for mean, mood in worlds}
+    usual = {rate: alarms_of(plan.still(USUAL, rate), of) for rate in RATES}
+    yield report.goal(PAGES, usual, by_k)
+    still = {rate: alarms_of(plan.still(USUAL, rate, scored=True), of) for rate in RATES}
+    yield report.alarms("False alarms of the top-1 score, usual mood", SCORE, still)
+    fallen = {(rate, fall): of(plan.fallen_scores(fall, rate)[0]) for rate in RATES for fall in FALLS_SD}
     yield report.delays("Hours to the first alert on scores that fell by so many sd", SCORE, fallen, "{:g} sd")
 
 
@@ -258,13 +294,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only to see that everything still runs")
     parser.add_argument("--write", type=Path, help="write it to this file, too")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     options = parser.parse_args()
     command = "python benchmarks/trust.py" + (" --quick" if options.quick else "")
     parts = [report.opening(command, dt.datetime.now(dt.UTC).date())]
     print(parts[0], flush=True)
-    for part in sections(QUICK if options.quick else Size()):
-        parts.append(part)
-        print(part, flush=True)
+    size = QUICK if options.quick else Size()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        # A dry run tells what is wanted; the second run finds it, or waits for it.
+        wanted: dict[Case, Future[Floats]] = {}
+
+        def later(case: Case) -> Floats:
+            if case not in wanted:
+                wanted[case] = pool.submit(evaluate, case)
+            detectors = len(SCORE if case.scores else RECALL)
+            return np.zeros((detectors, 1) if case.fall else detectors)
+
+        for _ in sections(size, later):
+            pass
+        for part in sections(size, lambda case: wanted[case].result()):
+            parts.append(part)
+            print(part, flush=True)
     if options.write:
         options.write.write_text("\n".join(parts))
 

@@ -130,7 +130,7 @@ def goal(
     met = all(value <= 1 for value in worst.values())
     rows = []
     for (mean, mood), by_k in found.items():
-        for what, upto in (("a page", pages), ("a page or a ticket", pages + 3)):
+        for what, upto in (("a page", pages), ("a page or a ticket", pages + 2)):
             rows.append(
                 [f"mean {mean:g}, {mood.name}: {what}", *(delay(each[:upto].min(axis=0)) for each in by_k.values())]
             )
