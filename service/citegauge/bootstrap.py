@@ -34,7 +34,7 @@ from citegauge.adapters.rolling import RollTier, View, build_app
 from citegauge.adapters.web import Health, WebSources
 from citegauge.conventions import decoder
 from citegauge.domain import rekeyed
-from citegauge.domain.drop import Drop, drops
+from citegauge.domain.drop import Drop, Limits, drops
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
@@ -332,8 +332,16 @@ class Worker:
         return self.roll.view.rows if self.roll is not None else ()
 
     def drops(self) -> list[Drop]:
-        """What dropped, worst first."""
-        return drops(self.roll.view.roll_ups) if self.roll is not None else []
+        """What dropped, worst first: what a ticket would be raised for."""
+        alerts = self.settings.alerts
+        limits = Limits(
+            traces_min=alerts.traces_min,
+            baseline_traces_min=alerts.baseline_traces_min,
+            fall_min=alerts.recall_drop_ticket_ratio,
+            score_fall_sd_min=alerts.score_drop_sd,
+            z_min=alerts.ticket_z_min,
+        )
+        return drops(self.roll.view.signals, limits) if self.roll is not None else []
 
     def samples(self) -> Iterator[Sample]:
         """Everything that `/metrics` shows."""

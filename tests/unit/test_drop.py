@@ -1,51 +1,97 @@
-"""What dropped: the newest hour against the day before it."""
+"""What dropped: the newest hour against the day before it, like for like, and what has been low for hours."""
 
 from __future__ import annotations
 
-from citegauge.domain.distribution import fraction_key
-from citegauge.domain.drop import drops
-from citegauge.domain.pane import Tally
-from citegauge.domain.recall import Group, State
-from citegauge.domain.window import WINDOWS, RollUp
+from citegauge.domain.compare import Part, like_for_like
+from citegauge.domain.cusum import Cusum
+from citegauge.domain.drop import Limits, drops
+from citegauge.domain.intervals import Moments
+from citegauge.domain.signals import Signal
 
-GROUP = Group("support", "1-5", "*", "*", "*")
-
-
-def tally(counts: dict[tuple[int, int], int]) -> Tally:
-    """A tally of measured traces by (cited, retrieved)."""
-    made = Tally()
-    made.recall_counts = {fraction_key(*key): n for key, n in counts.items()}
-    made.states = {State.measured: sum(counts.values())}
-    return made
+QUIET = Cusum(ratio=0.0, since_s=None, n=0, fall=None)
 
 
-def windows(hour: Tally, before: Tally) -> list[RollUp]:
-    """The 1 h and 24 h windows of one roll-up."""
-    day = hour.copy()
-    day.merge(before)
-    return [RollUp(WINDOWS[0], 0, 3_600, GROUP, hour, 0), RollUp(WINDOWS[2], 0, 86_400, GROUP, day, 0)]
+def signal(
+    before: Moments,
+    after: Moments,
+    scorer: str = "*",
+    cusum: Cusum | None = QUIET,
+) -> Signal:
+    """Of one group."""
+    compared = like_for_like([Part(before, after)])
+    return Signal(route="support", top_k_bucket="1-5", scorer=scorer, compared=compared, cusum=cusum)
+
+
+DAY = Moments(4_000, 0.6, 0.09)
 
 
 def test_a_fall_is_named_with_its_numbers() -> None:
-    """Means are those of the hour and of the day without that hour."""
-    found = drops(windows(tally({(1, 5): 200, (2, 5): 200}), tally({(3, 5): 2_000, (4, 5): 2_000})))
-    assert [(drop.what, drop.route, drop.n) for drop in found] == [("recall", "support", 400)]
-    assert abs(found[0].before - 0.7) < 1e-12
-    assert abs(found[0].after - 0.3) < 1e-12
-    assert "support" in found[0].sentence
+    """What fell, by how much, since when and how sure stand in one sentence."""
+    since = Cusum(ratio=3.0, since_s=1_764_425_100, n=300, fall=0.3)
+    (drop,) = drops([signal(DAY, Moments(400, 0.42, 0.09), cusum=since)])
+    assert (drop.what, drop.route, drop.n, drop.before, drop.after) == ("recall", "support", 400, 0.6, 0.42)
+    assert drop.since_s == 1_764_425_100
+    assert drop.fall_lower is not None
+    assert drop.fall_upper is not None
+    assert 0.24 < drop.fall_lower < 0.3 < drop.fall_upper < 0.36
+    assert drop.sentence == (
+        "support (top_k 1-5): mean cited-chunk recall fell by 30% (95%: 25% to 35%) since about 14:05 UTC, from 0.600 in "
+        "the day before to 0.420 in the last hour (n = 400, 11.4 standard errors)"
+    )
 
 
 def test_no_fall_no_word() -> None:
-    """The same distribution, a rise, and a fall below the effect that matters are not reported."""
-    usual = tally({(3, 5): 2_000, (4, 5): 2_000})
-    assert not drops(windows(tally({(3, 5): 200, (4, 5): 200}), usual))
-    assert not drops(windows(tally({(5, 5): 400}), usual))
-    assert not drops(windows(tally({(3, 5): 40_000, (4, 5): 20_000}), usual))
+    """The same level, a rise, and a fall below the effect that matters are not reported."""
+    assert not drops([signal(DAY, Moments(400, 0.6, 0.09))])
+    assert not drops([signal(DAY, Moments(400, 0.9, 0.02))])
+    assert not drops([signal(DAY, Moments(60_000, 0.55, 0.09))])
+    assert not drops([signal(DAY, Moments(60, 0.5, 0.09))]), "within chance"
+    assert drops([signal(DAY, Moments(60_000, 0.53, 0.09))])
 
 
 def test_few_traces_never_fire() -> None:
-    """Low traffic is not a drop, and no traffic is not one either."""
-    usual = tally({(3, 5): 2_000, (4, 5): 2_000})
-    assert not drops(windows(tally({(0, 5): 49}), usual))
-    assert not drops(windows(Tally(), usual))
-    assert not drops(windows(tally({(0, 5): 500}), tally({(5, 5): 49})))
+    """Low traffic is not a drop, and no traffic is not one either; a short past is nothing to fall from."""
+    alarm = Cusum(ratio=9.0, since_s=0, n=40, fall=0.9)
+    assert not drops([signal(DAY, Moments(49, 0.1, 0.01), cusum=alarm)])
+    assert not drops([signal(DAY, Moments(0, 0.0, 0.0), cusum=alarm)])
+    assert not drops([signal(Moments(199, 0.6, 0.09), Moments(500, 0.1, 0.01), cusum=alarm)])
+
+
+def test_what_is_new_is_no_drop() -> None:
+    """A roll-up whose groups have no past has nothing to compare, whatever its level."""
+    assert not drops([signal(Moments(0, 0.0, 0.0), Moments(900, 0.1, 0.01))])
+
+
+def test_a_fall_that_is_too_small_for_an_hour_is_named_while_it_lasts() -> None:
+    """The sum of hours alarms; it is over when the hour is as the day, although the sum remembers it."""
+    low = Cusum(ratio=1.2, since_s=1_764_425_100, n=900, fall=0.08)
+    (drop,) = drops([signal(DAY, Moments(400, 0.57, 0.09), cusum=low)])
+    assert drop.lasting == 1.2
+    assert "since about 14:05 UTC" in drop.sentence
+    assert not drops([signal(DAY, Moments(400, 0.6, 0.09), cusum=low)])
+    assert not drops([signal(DAY, Moments(400, 0.57, 0.09), cusum=Cusum(ratio=0.9, since_s=0, n=900, fall=0.08))])
+
+
+def test_scores_fall_in_standard_deviations() -> None:
+    """By half of one, also below zero, where a share of the level says nothing."""
+    (drop,) = drops([signal(Moments(4_000, 0.8, 0.01), Moments(200, 0.74, 0.01), "bge", cusum=None)])
+    assert (drop.what, drop.scorer, drop.since_s, drop.lasting) == ("score", "bge", None, None)
+    assert "top-1 score (bge) fell by" in drop.sentence
+    assert not drops([signal(Moments(4_000, 0.8, 0.01), Moments(2_000, 0.76, 0.01), "bge", cusum=None)])
+    (distance,) = drops([signal(Moments(4_000, -0.3, 0.01), Moments(200, -0.4, 0.01), "l2", cusum=None)])
+    assert distance.fall_lower is None
+    assert "fell by 33%, from -0.300" in distance.sentence
+
+
+def test_limits_can_be_set() -> None:
+    """They are those of the alerts: whoever asks for a larger fall is told of none."""
+    fallen = [signal(DAY, Moments(400, 0.42, 0.09))]
+    assert drops(fallen)
+    for limits in (Limits(fall_min=0.4), Limits(z_min=20.0), Limits(traces_min=500), Limits(baseline_traces_min=5_000)):
+        assert not drops(fallen, limits)
+
+
+def test_the_steepest_comes_first() -> None:
+    """By evidence, not by size."""
+    few, many = signal(DAY, Moments(60, 0.3, 0.09)), signal(DAY, Moments(900, 0.45, 0.09))
+    assert [drop.n for drop in drops([few, many])] == [900, 60]

@@ -1,28 +1,41 @@
-"""What dropped: the newest hour against the day before it, per roll-up. Pure; a first, plain rule.
+"""DROP: what fell, in words, from what the detectors say of each roll-up. Pure.
 
-An hour is reported when its mean fell by more than chance and by enough to matter:
+A fall is named under the conditions under which a ticket is raised (`Limits`), so that page, demo and alerts tell the same:
 
-* z = (before - after) / sqrt(var_before / n_before + var_after / n_after) > `Z_MIN` (Welch), and
-* (before - after) / |before| > `EFFECT_MIN`, with at least `N_MIN` values on both sides.
+* the mean of the hour lies below that of the day before it, like for like, by enough to matter and beyond chance, or
+* recall has been low for hours (`domain.cusum` alarms), and the hour is still below the day.
 
-The day is the 24 h window without the 1 h window (counts subtract exactly), so a fall is not compared with itself.
+A new model, retriever version or scorer has no past and is no drop, and neither is a shift of the mix.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from citegauge.domain.distribution import fraction_value, histogram_value
-from citegauge.domain.intervals import moments
-from citegauge.domain.recall import Group
-from citegauge.domain.window import MERGED, RollUp
+from citegauge.domain.compare import Compared
+from citegauge.domain.signals import Signal
+from citegauge.domain.window import MERGED
 
-Z_MIN = 5.0
-EFFECT_MIN = 0.10
-N_MIN = 50
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a fall must exceed to be named."""
+
+    traces_min: int = 50
+    """Values of the hour."""
+    baseline_traces_min: int = 200
+    """Values of the day."""
+    fall_min: float = 0.10
+    """Of recall, relative to the day."""
+    score_fall_sd_min: float = 0.5
+    """Of scores, in standard deviations of the day."""
+    z_min: float = 4.0
+    """Standard errors."""
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +48,33 @@ class Drop:
     """`*` for recall."""
     what: Literal["recall", "score"]
     before: float
-    """Mean of the day before the hour."""
+    """Mean of the day before the hour, at the hour's mix of groups."""
     after: float
-    """Mean of the newest hour."""
+    """Mean of the newest hour, of the same groups."""
     n: int
     """Values in the hour."""
     z: float
+    """Standard errors by which it fell."""
+    since_s: int | None
+    """Estimated start in unix seconds; None where none can be told."""
+    fall_lower: float | None
+    fall_upper: float | None
+    """95 % of the relative fall; None where `before` is not above 0."""
+    lasting: float | None
+    """Of recall: what it fell short of its baseline in the last 6 hours, over the decision limit; an alarm from 1 on."""
 
     @property
     def sentence(self) -> str:
-        """In words."""
+        """What fell, by how much, since when, how sure."""
         name = "cited-chunk recall" if self.what == "recall" else f"top-1 score ({self.scorer})"
         fall = (self.before - self.after) / abs(self.before)
+        sure = ""
+        if self.fall_lower is not None and self.fall_upper is not None:
+            sure = f" (95%: {max(0.0, self.fall_lower):.0%} to {min(1.0, self.fall_upper):.0%})"
         return (
-            f"{self.route} (top_k {self.top_k_bucket}): mean {name} fell by {fall:.0%} in the last hour, from "
-            f"{self.before:.3f} to {self.after:.3f} (n = {self.n})"
+            f"{self.route} (top_k {self.top_k_bucket}): mean {name} fell by {fall:.0%}{sure}{_since(self.since_s)}, from "
+            f"{self.before:.3f} in the day before to {self.after:.3f} in the last hour (n = {self.n}, "
+            f"{self.z:.1f} standard errors)"
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -57,54 +82,44 @@ class Drop:
         return {**asdict(self), "sentence": self.sentence}
 
 
-def drops(roll_ups: Iterable[RollUp]) -> list[Drop]:
-    """Every fall among the roll-ups, steepest evidence first."""
-    hours: dict[Group, RollUp] = {}
-    days: dict[Group, RollUp] = {}
-    for item in roll_ups:
-        if item.window.name == "1h":
-            hours[item.group] = item
-        elif item.window.name == "24h":
-            days[item.group] = item
-    found = []
-    for group, hour in hours.items():
-        day = days.get(group)
-        if day is None:
-            continue
-        before = day.tally.copy()
-        before.merge(hour.tally, sign=-1)
-        if group.scorer == MERGED:
-            drop = _compare(group, "recall", before.recall_counts, hour.tally.recall_counts, fraction_value)
-        else:
-            drop = _compare(group, "score", before.score_counts, hour.tally.score_counts, histogram_value)
-        if drop is not None:
-            found.append(drop)
+def _since(since_s: int | None) -> str:
+    return "" if since_s is None else f" since about {since_s // 3_600 % 24:02d}:{since_s // 60 % 60:02d} UTC"
+
+
+def drops(signals: Iterable[Signal], limits: Limits = LIMITS) -> list[Drop]:
+    """Every fall, steepest evidence first."""
+    found = [drop for signal in signals if (drop := _drop(signal, limits)) is not None]
     return sorted(found, key=lambda drop: -drop.z)
 
 
-def _compare(
-    group: Group,
-    what: Literal["recall", "score"],
-    before: Mapping[int, int],
-    after: Mapping[int, int],
-    value: Callable[[int], float],
-) -> Drop | None:
-    n_before, mean_before, variance_before = moments(before, value)
-    n_after, mean_after, variance_after = moments(after, value)
-    if min(n_before, n_after) < N_MIN or mean_before == 0.0:
+def _drop(signal: Signal, limits: Limits) -> Drop | None:
+    compared, cusum = signal.compared, signal.cusum
+    if compared is None or compared.after >= compared.before or compared.before == 0.0:
         return None
-    fall = mean_before - mean_after
-    error = math.sqrt(variance_before / n_before + variance_after / n_after)
-    z = fall / error if error > 0.0 else math.copysign(math.inf, fall)
-    if fall <= EFFECT_MIN * abs(mean_before) or z <= Z_MIN:
+    if compared.n_after < limits.traces_min or compared.n_before < limits.baseline_traces_min:
         return None
+    lasting = cusum is not None and cusum.ratio >= 1.0
+    if not lasting and (compared.z < limits.z_min or not _matters(signal, compared, limits)):
+        return None
+    interval = compared.fall_interval
     return Drop(
-        route=group.route,
-        top_k_bucket=group.top_k_bucket,
-        scorer=group.scorer,
-        what=what,
-        before=mean_before,
-        after=mean_after,
-        n=n_after,
-        z=z,
+        route=signal.route,
+        top_k_bucket=signal.top_k_bucket,
+        scorer=signal.scorer,
+        what="recall" if signal.scorer == MERGED else "score",
+        before=compared.before,
+        after=compared.after,
+        n=compared.n_after,
+        z=compared.z,
+        since_s=None if cusum is None else cusum.since_s,
+        fall_lower=None if interval is None else interval.lower,
+        fall_upper=None if interval is None else interval.upper,
+        lasting=None if cusum is None else cusum.ratio,
     )
+
+
+def _matters(signal: Signal, compared: Compared, limits: Limits) -> bool:
+    fall = compared.before - compared.after
+    if signal.scorer == MERGED:
+        return fall >= limits.fall_min * compared.before
+    return compared.sd > 0.0 and fall >= limits.score_fall_sd_min * compared.sd
