@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from citegauge.adapters.rolling.detectors import Detectors
+from citegauge.adapters.rolling.restore import restored_store
 from citegauge.domain.window import WINDOWS, bounds, window_end_s
 from citegauge.ports import ClosedMarker, PaneMessage, PaneUpdate
+from citegauge.tools.samples import signal_samples
 from support.worker import Site, WorkerProcess, pairs, produce, traffic, wait_until
 from support.worker_tables import assert_equal, expected, group_offsets, panes_messages, read_topic, stored
 
@@ -113,6 +117,39 @@ def assert_windows_are_those_of_sql(database: ClickHouse, site: Site, *workers: 
         raise AssertionError(f"{len(unlike)} differences:\n" + "\n".join(unlike[:10])) from exc
 
 
+def assert_signals_are_those_of_the_panes(database: ClickHouse, site: Site, *workers: WorkerProcess) -> None:
+    """What the detectors say on /metrics is what a store says that was restored from ClickHouse just now."""
+    unlike = ["nothing shown"]
+
+    def equal() -> bool:
+        found: dict[tuple[str, ...], float] = {}
+        ends = set()
+        for worker in workers:
+            for (name, labels), value in worker.metrics().items():
+                if name == "citegauge_as_of_timestamp_seconds" and value:
+                    ends.add(window_end_s(int(value * 1e9)))
+                elif name.startswith(("citegauge_compared_", "citegauge_baseline_", "citegauge_detector_")):
+                    found[name, *sorted(dict(labels).values())] = value
+        if len(ends) == 1 and found:
+            unlike[:] = differences(found, asyncio.run(recomputed(database, site, ends.pop())))
+        return not unlike
+
+    try:
+        wait_until(equal, "the detectors say what the panes say", 90)
+    except AssertionError as exc:
+        raise AssertionError(f"{len(unlike)} differences:\n" + "\n".join(unlike[:10])) from exc
+
+
+async def recomputed(database: ClickHouse, site: Site, end_s: int) -> Shown:
+    """The detectors over the stored panes."""
+    store = restored_store(database, site.database, 0, 1)
+    store.advance(end_s)
+    signals = await Detectors().signals(store, list(store.group_windows()))
+    return {
+        (sample.name, *sorted(sample.labels)): sample.value for signal in signals for sample in signal_samples(signal)
+    }
+
+
 def assert_recall_is_that_of_the_raw_rows(database: ClickHouse, site: Site, worker: WorkerProcess) -> None:
     """p25 and p50 of recall are R-7 over the trace rows: exactly, not by an estimate."""
     end_s, found = shown(worker)
@@ -166,6 +203,7 @@ def test_windows_equal_sql_and_survive_restarts_and_roles(
         worker.until_ready()
         assert_windows_are_those_of_sql(database, site, worker)
         assert_recall_is_that_of_the_raw_rows(database, site, worker)
+        assert_signals_are_those_of_the_panes(database, site, worker)
         worker.until(lambda: acknowledged(site) == held_from(site), "held back to the oldest open pane, exactly", 20)
         held = acknowledged(site)
         assert all(offset > 0 for offset in held.values()), "closed panes are not read again"
@@ -177,6 +215,7 @@ def test_windows_equal_sql_and_survive_restarts_and_roles(
         ready_s = time.monotonic() - begun
         assert_windows_are_those_of_sql(database, site, worker)
         windows_s = time.monotonic() - begun
+        assert_signals_are_those_of_the_panes(database, site, worker)
         again = worker.value("citegauge_commit_lag_records")
         assert again > 0, "there was something to read again"
         for counter in ("citegauge_records_total", "citegauge_spans_total", "citegauge_traces_closed_total"):
@@ -192,6 +231,7 @@ def test_windows_equal_sql_and_survive_restarts_and_roles(
         produce(site.kafka, site.topic, batch[later:])
         assert_equal(database, site, expected(site, read_topic(site.kafka, site.topic)), join)
         assert_windows_are_those_of_sql(database, site, one, two)
+        assert_signals_are_those_of_the_panes(database, site, one, two)
         assert not shown(join)[1]
         assert {worker.end() for worker in (one, two, join)} == {0}
     print(f"killed and started: ready after {ready_s:.1f} s, windows right after {windows_s:.1f} s; held back: {held}")
