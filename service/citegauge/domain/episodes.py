@@ -12,16 +12,13 @@ from dataclasses import dataclass
 
 from citegauge.domain.baseline import DRIFT_MIN_SD, TESTED_S, Cell, baseline_of, pooled
 from citegauge.domain.compare import Compared, Part, like_for_like
+from citegauge.domain.drop import LIMITS
 from citegauge.domain.intervals import Moments
 
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 STEP_S = 900
 """Time between two judgements, and length of the cells."""
-Z_MIN = 5.0
-"""Standard errors by which a fall must exceed chance."""
-FALL_MIN = 0.10
-N_MIN = 50
 
 Cells = Mapping[int, Moments]
 """Of one full group: start of a cell of `STEP_S` (unix s) to what it measured there."""
@@ -44,8 +41,8 @@ class Episode:
 def has_fallen(compared: Compared) -> bool:
     """By more than chance, by enough to matter, and on enough traces."""
     fall = compared.fall
-    enough = min(compared.n_before, compared.n_after) >= N_MIN
-    return fall is not None and enough and fall > FALL_MIN and compared.z > Z_MIN
+    enough = compared.n_after >= LIMITS.traces_min and compared.n_before >= LIMITS.baseline_traces_min
+    return fall is not None and enough and fall >= LIMITS.fall_min and compared.z >= LIMITS.z_min
 
 
 def episodes(groups: Sequence[Cells], ends_s: Sequence[int]) -> list[Episode]:
