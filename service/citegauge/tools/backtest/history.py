@@ -14,12 +14,15 @@ from citegauge.adapters.rolling import View, view_of
 from citegauge.adapters.rolling.detectors import Detectors
 from citegauge.adapters.rolling.tier import WEEK_EVERY_S
 from citegauge.adapters.rolling.week import usual_week
+from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS
 from citegauge.domain.recall import Group
-from citegauge.domain.window import WINDOWS, WindowStore, bounds
+from citegauge.domain.window import MERGED, WINDOWS, WindowStore, bounds
 from citegauge.pipeline import tally_of
 from citegauge.ports import PaneRow, SqlReader
 
+SOURCE = "all"
+"""Of the panes in the store: those of all source partitions together."""
 CHUNK_S = 3_600
 """Panes of so much time are in memory at once."""
 _PANES = """
@@ -60,7 +63,7 @@ class History:
     async def views(self, times: range, windows: Collection[str], *, signals: bool) -> AsyncIterator[View]:
         """What the worker would have shown at each of these times; only these windows, and the detectors if asked for."""
         detectors, week_hour = Detectors(), -1
-        for store in self.stores(times):
+        for store in self.stores(times, full=signals):
             groups = list(store.group_windows())
             shown = [item for item in groups if item.window.name in windows]
             view = await view_of(shown, store.end_s * SECOND_NS - 1, caught_up=True, roll_ups_only=True)
@@ -71,15 +74,18 @@ class History:
                 view = replace(view, signals=await detectors.signals(store, groups))
             yield view
 
-    def stores(self, times: range) -> Iterator[WindowStore]:
-        """The store at each of these times (unix seconds, whole minutes); one object that moves on."""
+    def stores(self, times: range, *, full: bool) -> Iterator[WindowStore]:
+        """The store at each of these times (unix seconds, whole minutes); one object that moves on.
+
+        `full`: with groups by model and retriever version, which only the detectors want.
+        """
         store, last_s = WindowStore(), times[-1]
         panes = self._minutes(oldest_s(times[0]), last_s)
         pane_s, rows = next(panes, (last_s, []))
         for end_s in times:
             store.advance(end_s)
             while pane_s < end_s:
-                _fold(store, pane_s, rows)
+                _fold(store, pane_s, rows, full=full)
                 pane_s, rows = next(panes, (last_s, []))
             yield store
 
@@ -98,12 +104,20 @@ def oldest_s(first_s: int) -> int:
     return min(bounds(window, first_s)[0] for window in WINDOWS)
 
 
-def _fold(store: WindowStore, pane_s: int, rows: Sequence[PaneRow]) -> None:
+def _fold(store: WindowStore, pane_s: int, rows: Sequence[PaneRow], *, full: bool) -> None:
+    """Take one minute. Sums know no order: what no view tells apart is added up first, which makes views cheap."""
+    tallies: dict[Group, Tally] = {}
     for row in rows:
-        group = Group(row.route, row.top_k_bucket, row.model, row.retriever_version, row.scorer)
-        store.upsert(row.source, pane_s, group, row.version, tally_of(row))
-    for source in {row.source for row in rows}:
-        store.close(source, pane_s)
+        model, version = (row.model, row.retriever_version) if full else (MERGED, MERGED)
+        group = Group(row.route, row.top_k_bucket, model, version, row.scorer)
+        known = tallies.get(group)
+        if known is None:
+            tallies[group] = tally_of(row)
+        else:
+            known.merge(tally_of(row))
+    for group, tally in tallies.items():
+        store.upsert(SOURCE, pane_s, group, 1, tally)
+    store.close(SOURCE, pane_s)
 
 
 def _pane(row: Mapping[str, Any]) -> PaneRow:

@@ -52,8 +52,8 @@ def draw(report: Report, path: Path) -> None:
     last.xaxis.set_major_locator(locator)
     last.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
     last.set_xlim(_time(asked.from_s), _time(asked.to_s))
-    if shown:
-        panels[0].legend(loc="lower left", ncols=5, fontsize=7, frameon=False)
+    told = {label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(told.values(), told.keys(), loc="outside lower left", ncols=5, fontsize=7, frameon=False)
     try:
         figure.savefig(path)
     except OSError as exc:

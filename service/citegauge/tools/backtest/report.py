@@ -141,13 +141,13 @@ def ranked(report: Report) -> list[tuple[str, str]]:
 
 
 def firing_on(report: Report, route: str, bucket: str, severity: str = "") -> list[Firing]:
-    """Firings of alerts (of one severity) that name this pair, or its route alone."""
+    """Firings of alerts (of one severity) that name this pair, its route alone, or no route at all."""
     return [
         one
         for fired in report.fired
         for labels, one in flat(fired.by_labels)
         if severity in ("", fired.rule.labels.get("severity"))
-        and dict(labels).get("route") == route
+        and dict(labels).get("route", route) == route
         and dict(labels).get("top_k_bucket", bucket) == bucket
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,12 @@ class Curve:
     stats: dict[str, array[float]] = field(
         default_factory=lambda: {stat: array("d") for stat in ("mean", "p25", "p50")}
     )
+
+    def add(self, time_s: int, *values: float | None) -> None:
+        """Mean, p25 and p50 at one more time."""
+        self.times_s.append(time_s)
+        for stat, value in zip(self.stats.values(), values, strict=True):
+            stat.append(math.nan if value is None else value)
 
 
 @dataclass(slots=True)
@@ -143,9 +150,9 @@ class _Replay:
         for row in view.rows:
             if (row.window, row.model, row.retriever_version, row.scorer) == ("1h", MERGED, MERGED, MERGED):
                 curve = self._report.curves.setdefault((row.route, row.top_k_bucket), Curve())
-                curve.times_s.append(time_s)
-                for stat, value in (("mean", row.recall_mean), ("p25", row.recall_p25), ("p50", row.recall_p50)):
-                    curve.stats[stat].append(float("nan") if value is None else value)
+                if curve.times_s and curve.times_s[-1] < time_s - self._stride_s:
+                    curve.add(time_s - self._stride_s, None, None, None)  # no line over a time without traces
+                curve.add(time_s, row.recall_mean, row.recall_p25, row.recall_p50)
 
     def evaluate(self, last_s: int) -> None:
         """All rules over what was shown since the last time."""
