@@ -10,7 +10,7 @@ The map, in the order in which data flows:
     domain/progress.py      what is committed, and how a restart rebuilds the state from the log
     pipeline.py             the five above for one partition, on one screen
     adapters/kafka/hot.py   reads Kafka, runs the pipeline, publishes and commits
-    domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h
+    domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h; domain/summary.py: what is published of one
     domain/baseline.py      DETECT: what is usual; against it: compare.py (the hour), cusum.py (6 h), shift.py (scores)
     domain/mix.py           EXPLAIN: what changed within groups, what only moved; versions.py: new versions and old
     adapters/rolling/       the Faust app that keeps the windows

@@ -30,8 +30,9 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "ratio",
         (*_WINDOW, "stat"),
-        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75, mean, sd, mean_lower or mean_upper "
-        "(95 % interval of the mean, from 30 traces on). A proxy, not labelled recall.",
+        "Cited-chunk recall of measured traces in the window; stat is p25, p50, p75, mean, sd, mid_p25 or mid_p50 "
+        "(mid-distribution quantiles), or an end of a 95 % interval: mean_lower, mean_upper (from 30 traces on), p25_lower, "
+        "p25_upper (from 13), p50_lower or p50_upper (from 6). A proxy, not labelled recall.",
     ),
     Metric(
         "citegauge_rank_weighted_recall_ratio",
@@ -52,7 +53,8 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "score",
         (*_WINDOW, "scorer", "stat"),
-        "Score of the first retrieved chunk, per scorer; stat is p25, p50, p75, mean or sd.",
+        "Score of the first retrieved chunk, per scorer; stat is p25, p50, p75, mean, sd, or an end of a 95 % interval: "
+        "p25_lower, p25_upper (from 13 traces on), p50_lower or p50_upper (from 6).",
     ),
     Metric(
         "citegauge_top1_score_samples",
@@ -81,8 +83,10 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "ratio",
         (*_WINDOW, "share", "stat"),
-        "Shares in the window: hallucinated (of citations), nonconformant (of traces that may have an answer), zero_results "
-        "(of traces whose retrieval is known) and unjoined (of all traces); stat is value, lower or upper (95 %, Wilson).",
+        "Shares in the window: cited_any, cites_rank1 and cites_rank1_3 (of measured answers: with a valid citation, of the "
+        "first chunk, of one of the first three), hallucinated (of citations), nonconformant (of traces that may have an "
+        "answer), zero_results (of traces whose retrieval is known), low_confidence (of traces whose top-1 score has a "
+        "threshold) and unjoined (of all traces); stat is value, lower or upper (95 %, Wilson).",
     ),
     # -- detectors: each full group (model, retriever version, scorer) against its own past; not while the windows are old
     Metric(

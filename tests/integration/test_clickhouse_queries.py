@@ -19,7 +19,7 @@ from citegauge.domain.intervals import moments
 from citegauge.domain.mix import split
 from citegauge.domain.policy import RoutePolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, Group, State
-from citegauge.domain.window import stats
+from citegauge.domain.summary import stats
 from support.clickhouse import embedded
 from support.clickhouse_rows import pane_row
 from support.served import END_S, day, serve

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 PAST_NS = 180 * 1_000_000_000
-SPREAD = frozenset({"sd", "mean_lower", "mean_upper"})
+SPREAD = frozenset({"sd", "mean_lower", "mean_upper", "mid_p25", "mid_p50"}) | {
+    f"{quantile}_{end}" for quantile in ("p25", "p50") for end in ("lower", "upper")
+}
 """Stats that the view does not have; neither has it the metric of shares. Both are made of what is compared here."""
 Shown = dict[tuple[str, ...], float]
 """(metric, route, bucket, window, and what else labels it) to value."""

@@ -26,8 +26,7 @@ from citegauge.ports import PaneRow, TraceRow, WindowRow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from citegauge.domain.signals import UNKNOWN, Past, Signal, signals_of
-from citegauge.domain.window import RollUp
+    from citegauge.domain.window import RollUp
 
 DATABASE = "citegauge_web_page"
 PANE_EVERY_S = 300

@@ -58,7 +58,7 @@ def test_stable_fields_of_a_trace() -> None:
     assert list(row) == [
         "trace_id", "state", "route", "model", "retriever_version", "scorer", "top_k", "top_k_bucket", "retrieved",
         "cited", "cited_retrieved", "hallucinated", "unresolved", "recall", "rank_weighted_recall", "top1_score",
-        "nonconformant", "late_spans", "event_time",
+        "nonconformant", "late_spans", "event_time", "low_confidence",
     ]  # fmt: skip
     assert row["event_time"].endswith("Z")
 
@@ -86,6 +86,13 @@ def test_windows_of_the_worked_example() -> None:
         assert row["recall"]["p25"] == row["recall"]["p50"] == row["recall"]["mean"] == pytest.approx(1 / 3, abs=1e-15)
         assert row["top1_score"]["p50"] == pytest.approx(0.88, rel=0.0028)
         assert row["hallucinated"] == 1
+        assert row["recall"]["mid_p50"] == pytest.approx(1 / 3)
+        assert row["recall"]["sd"] is row["recall"]["p50_lower"] is row["top1_score"]["p25_upper"] is None
+        assert row["shares"]["hallucinated"] == {
+            "n": 2, "value": 0.5, "lower": pytest.approx(0.0945, abs=1e-4), "upper": pytest.approx(0.9055, abs=1e-4),
+        }  # fmt: skip
+        assert row["shares"]["cites_rank1"]["value"] == 1.0
+        assert row["shares"]["low_confidence"] is None
         assert row["window_end"] == "2025-11-30T00:01:00Z"
 
 

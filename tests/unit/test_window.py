@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from citegauge.domain.distribution import fraction_key, histogram_key
+from citegauge.domain.intervals import wilson
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
-from citegauge.domain.window import WINDOWS, AsOf, Heartbeat, WindowStore, bounds, stats, window_end_s
+from citegauge.domain.summary import SHARES, shares, stats
+from citegauge.domain.window import WINDOWS, AsOf, Heartbeat, WindowStore, bounds, window_end_s
 
 S = 1_000_000_000
 GROUP = Group("support", "1-5", "m1", "r7", "bge")
@@ -32,7 +34,49 @@ def test_statistics_of_a_tally() -> None:
     assert (found.recall_p25, found.recall_p50, found.recall_p75) == (0.1875, 0.375, 0.625)
     assert found.recall_mean == 0.4375
     assert found.cited_any_ratio == 0.75
-    assert found.score_p50 == pytest.approx(0.5, rel=0.0028)
+    assert found.score_p50 == found.score_mean == pytest.approx(0.5, rel=0.0028)
+    assert found.recall_sd == pytest.approx(0.426956)
+    assert (found.recall_mid_p25, found.recall_mid_p50) == (0.125, 0.375)
+    assert found.recall_p25_lower is found.recall_p50_lower is found.recall_mean_lower is None, (
+        "too few for an interval"
+    )
+
+
+def test_intervals_of_a_tally() -> None:
+    """From 13 and from 6 values on quartile and median have an interval, as ranks say; the mean from 30 on."""
+    tally = Tally()
+    for cited in range(13):
+        tally.merge(measured(cited, 12))
+    found = stats(tally, with_scores=True)
+    assert (found.recall_p25_lower, found.recall_p25_upper) == (0.0, 0.5)
+    assert (found.recall_p50_lower, found.recall_p50_upper) == pytest.approx((2 / 12, 10 / 12))
+    assert found.recall_mean_lower is None
+    tally.merge(measured(6, 12, 20))
+    assert stats(tally, with_scores=True).recall_mean_lower == pytest.approx(0.5 - 1.95996 * 0.1993 / 33**0.5, abs=1e-3)
+
+
+def test_shares_of_a_tally() -> None:
+    """Each share is of what it can be a share of; a share of nothing is None, never 0."""
+    tally = Tally()
+    tally.states = {
+        int(state): n
+        for state, n in (
+            (State.measured, 10), (State.empty_retrieval, 3), (State.no_retrieval, 4), (State.no_generation, 2),
+            (State.no_output, 1), (State.nonconformant, 2),
+        )
+    }  # fmt: skip
+    tally.recall_counts = {fraction_key(1, 2): 6, fraction_key(0, 2): 4}
+    tally.citations, tally.hallucinated, tally.nonconformant = 12, 3, 2
+    tally.cited_top1, tally.cited_top3 = 4, 6
+    assert shares(tally) == {
+        "cited_any": (6, 10), "cites_rank1": (4, 10), "cites_rank1_3": (6, 10), "hallucinated": (3, 12),
+        "nonconformant": (2, 19), "zero_results": (3, 18), "low_confidence": (0, 0), "unjoined": (6, 22),
+    }  # fmt: skip
+    found = stats(tally, with_scores=True)
+    assert (found.hallucinated_ratio, found.cites_rank1_ratio) == (0.25, 0.4)
+    assert (found.hallucinated_lower, found.hallucinated_upper) == wilson(3, 12)
+    assert found.low_confidence_ratio is found.low_confidence_lower is found.low_confidence_upper is None
+    assert set(SHARES) == set(shares(tally))
 
 
 def test_nothing_measured_is_none() -> None:

@@ -1,7 +1,7 @@
 """WINDOW: rolling 1 h, 6 h and 24 h as merges of panes. Pure; told the as-of time; knows no Kafka and no SQL.
 
-Three small parts: `AsOf` says what time it is for the windows (from heartbeats), `WindowStore` keeps one owner's panes, and
-`WindowStats` is what a tally amounts to.
+Two small parts: `AsOf` says what time it is for the windows (from heartbeats), `WindowStore` keeps one owner's panes. What a
+window's tally amounts to stands in `summary`.
 
 A window is [start, end): end = the minute after as-of, start = (end - length) rounded down to the window's cell.
 """
@@ -9,10 +9,9 @@ A window is [start, end): end = the minute after as-of, start = (end - length) r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from citegauge.domain.distribution import fraction_value, histogram_value, mean, quantiles, total
+from citegauge.domain.distribution import fraction_value, histogram_value
 from citegauge.domain.intervals import Moments, moments
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
@@ -45,47 +44,6 @@ def bounds(window: WindowLength, end_s: int) -> tuple[int, int]:
 def window_end_s(as_of_ns: int) -> int:
     """The minute after as-of, in unix seconds."""
     return (as_of_ns // 1_000_000_000 // PANE_S + 1) * PANE_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStats:
-    """What a tally amounts to. None where nothing was measured, never 0."""
-
-    n: int
-    recall_p25: float | None
-    recall_p50: float | None
-    recall_p75: float | None
-    recall_mean: float | None
-    rank_weighted_mean: float | None
-    cited_any_ratio: float | None
-    score_n: int
-    score_p25: float | None
-    score_p50: float | None
-    score_p75: float | None
-
-
-LEVELS = (0.25, 0.5, 0.75)
-
-
-def stats(tally: Tally, *, with_scores: bool) -> WindowStats:
-    """Statistics of a tally. `with_scores=False` where several scorers were merged: their scores do not mix."""
-    measured = tally.measured
-    recall = quantiles(tally.recall_counts, fraction_value, LEVELS)
-    scores = tally.score_counts if with_scores else {}
-    score = quantiles(scores, histogram_value, LEVELS)
-    return WindowStats(
-        n=measured,
-        recall_p25=recall[0],
-        recall_p50=recall[1],
-        recall_p75=recall[2],
-        recall_mean=mean(tally.recall_counts, fraction_value),
-        rank_weighted_mean=mean(tally.rank_weighted_counts, histogram_value),
-        cited_any_ratio=tally.cited_any / measured if measured else None,
-        score_n=total(scores),
-        score_p25=score[0],
-        score_p50=score[1],
-        score_p75=score[2],
-    )
 
 
 class RollUp(NamedTuple):

@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from citegauge.conventions import SpanFault
-from citegauge.domain.distribution import fraction_value, histogram_value, mean
 from citegauge.domain.join import EARLIEST_NS, JoinState
 from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, TraceResult
 from citegauge.domain.span import Span
-from citegauge.domain.window import RollUp, WindowStore, roll_up, stats, window_end_s
+from citegauge.domain.summary import WindowStats, shares, stats
+from citegauge.domain.window import RollUp, WindowStore, roll_up, window_end_s
 from citegauge.errors import DeadLetterError, FatalError
 from citegauge.pipeline import Decoder
 
@@ -184,7 +184,15 @@ def trace_json(result: TraceResult, late_spans: int) -> dict[str, Any]:
         "nonconformant": result.nonconformant,
         "late_spans": late_spans,
         "event_time": rfc3339(result.event_ns),
+        "low_confidence": result.low_confidence,
     }
+
+
+RECALL_STATS = (
+    *("p25", "p50", "p75", "mean"),
+    *("sd", "mean_lower", "mean_upper", "mid_p25", "mid_p50", "p25_lower", "p25_upper", "p50_lower", "p50_upper"),
+)
+SCORE_STATS = (*("p25", "p50", "p75", "mean"), *("sd", "p25_lower", "p25_upper", "p50_lower", "p50_upper"))
 
 
 def window_json(item: RollUp) -> dict[str, Any]:
@@ -202,20 +210,15 @@ def window_json(item: RollUp) -> dict[str, Any]:
         "scorer": group.scorer,
         "n": numbers.n,
         "recall": {
-            "p25": numbers.recall_p25,
-            "p50": numbers.recall_p50,
-            "p75": numbers.recall_p75,
-            "mean": mean(tally.recall_counts, fraction_value),
+            **{name: getattr(numbers, f"recall_{name}") for name in RECALL_STATS},
             "rank_weighted_mean": numbers.rank_weighted_mean,
             "cited_any": numbers.cited_any_ratio,
         },
         "top1_score": {
             "n": numbers.score_n,
-            "p25": numbers.score_p25,
-            "p50": numbers.score_p50,
-            "p75": numbers.score_p75,
-            "mean": mean(tally.score_counts, histogram_value) if item.scorers == 1 else None,
+            **{name: getattr(numbers, f"score_{name}") for name in SCORE_STATS},
         },
+        "shares": _shares_json(tally, numbers),
         "traces": tally.traces,
         **{name: tally.states.get(state, 0) for state, name in enumerate(STATE_NAMES)},
         "citations": tally.citations,
@@ -225,6 +228,25 @@ def window_json(item: RollUp) -> dict[str, Any]:
         "ids_dropped": tally.ids_dropped,
         "nonconformant_answers": tally.nonconformant,
         "recounted": tally.recounted,
+        "cited_top1": tally.cited_top1,
+        "cited_top3": tally.cited_top3,
+        "low_confidence": tally.low_confidence,
+        "confidence_known": tally.confidence_known,
+    }
+
+
+def _shares_json(tally: Tally, numbers: WindowStats) -> dict[str, Any]:
+    """Each share with its interval and what it is a share of; null where that is nothing."""
+    return {
+        name: {
+            "n": share.whole,
+            "value": getattr(numbers, f"{name}_ratio"),
+            "lower": getattr(numbers, f"{name}_lower"),
+            "upper": getattr(numbers, f"{name}_upper"),
+        }
+        if share.whole
+        else None
+        for name, share in shares(tally).items()
     }
 
 

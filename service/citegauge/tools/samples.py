@@ -12,14 +12,14 @@ from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.rolling import RollTier, View
-from citegauge.domain.distribution import fraction_value, histogram_value
-from citegauge.domain.intervals import mean_interval, moments, wilson
 from citegauge.domain.recall import STATE_NAMES
 from citegauge.domain.signals import Signal
-from citegauge.domain.window import MERGED, RollUp
+from citegauge.domain.summary import SHARES
+from citegauge.domain.window import MERGED
 from citegauge.metrics import Sample
 from citegauge.pipeline import KIND_NAMES
 from citegauge.ports import WindowRow
+from citegauge.tools.replay import RECALL_STATS, SCORE_STATS
 
 TABLES = {
     "TraceRow": "traces",
@@ -39,9 +39,6 @@ def window_samples(view: View, series_max: int) -> Iterator[Sample]:
         if (row.route, row.top_k_bucket) in kept:
             yield from _row_samples(row)
             yield from _share_samples(row)
-    for item in view.roll_ups:
-        if (item.group.route, item.group.top_k_bucket) in kept:
-            yield from _spread_samples(item)
     for signal in view.signals:
         if (signal.route, signal.top_k_bucket) in kept:
             yield from signal_samples(signal)
@@ -53,15 +50,10 @@ def window_samples(view: View, series_max: int) -> Iterator[Sample]:
 def _row_samples(row: WindowRow) -> Iterator[Sample]:
     key = (row.route, row.top_k_bucket, row.window)
     if row.scorer != MERGED:
-        for stat, score in (("p25", row.score_p25), ("p50", row.score_p50), ("p75", row.score_p75)):
-            if score is not None:
-                yield Sample("citegauge_top1_score", (*key, row.scorer, stat), score)
+        yield from _stat_samples("citegauge_top1_score", (*key, row.scorer), row, "score", SCORE_STATS)
         yield Sample("citegauge_top1_score_samples", (*key, row.scorer), row.score_n)
         return
-    recall = (("p25", row.recall_p25), ("p50", row.recall_p50), ("p75", row.recall_p75), ("mean", row.recall_mean))
-    for stat, value in recall:
-        if value is not None:
-            yield Sample("citegauge_cited_chunk_recall_ratio", (*key, stat), value)
+    yield from _stat_samples("citegauge_cited_chunk_recall_ratio", key, row, "recall", RECALL_STATS)
     if row.rank_weighted_mean is not None:
         yield Sample("citegauge_rank_weighted_recall_ratio", (*key, "mean"), row.rank_weighted_mean)
     if row.cited_any_ratio is not None:
@@ -83,41 +75,21 @@ def _share_samples(row: WindowRow) -> Iterator[Sample]:
     """Shares with their intervals; none where there is nothing to have a share of."""
     if row.scorer != MERGED:
         return
-    states = row.states
-    traces = sum(states.values())
-    unjoined = states.get("no_retrieval", 0) + states.get("no_generation", 0)
-    shares = (
-        ("hallucinated", row.hallucinated, row.citations),
-        ("nonconformant", row.nonconformant, traces - states.get("no_generation", 0) - states.get("no_output", 0)),
-        ("zero_results", states.get("empty_retrieval", 0), traces - states.get("no_retrieval", 0)),
-        ("unjoined", unjoined, traces),
-    )
-    for share, part, whole in shares:
-        interval = wilson(part, whole)
-        if interval is not None:
-            key = (row.route, row.top_k_bucket, row.window, share)
-            yield Sample("citegauge_window_share_ratio", (*key, "value"), part / whole)
-            yield Sample("citegauge_window_share_ratio", (*key, "lower"), interval.lower)
-            yield Sample("citegauge_window_share_ratio", (*key, "upper"), interval.upper)
+    for share in SHARES:
+        key = (row.route, row.top_k_bucket, row.window, share)
+        for stat, field in (("value", "ratio"), ("lower", "lower"), ("upper", "upper")):
+            value = getattr(row, f"{share}_{field}")
+            if value is not None:
+                yield Sample("citegauge_window_share_ratio", (*key, stat), value)
 
 
-def _spread_samples(item: RollUp) -> Iterator[Sample]:
-    """What a comparison of two windows needs beside their means: standard deviations, and the mean's interval."""
-    key = (item.group.route, item.group.top_k_bucket, item.window.name)
-    if item.group.scorer != MERGED:
-        score = moments(item.tally.score_counts, histogram_value)
-        if score.n:
-            yield Sample("citegauge_top1_score", (*key, item.group.scorer, "mean"), score.mean)
-        if score.n > 1:
-            yield Sample("citegauge_top1_score", (*key, item.group.scorer, "sd"), math.sqrt(score.variance))
-        return
-    recall = moments(item.tally.recall_counts, fraction_value)
-    if recall.n > 1:
-        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "sd"), math.sqrt(recall.variance))
-    interval = mean_interval(recall)
-    if interval is not None:
-        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_lower"), interval.lower)
-        yield Sample("citegauge_cited_chunk_recall_ratio", (*key, "mean_upper"), interval.upper)
+def _stat_samples(
+    name: str, labels: tuple[str, ...], row: WindowRow, of: str, stats: tuple[str, ...]
+) -> Iterator[Sample]:
+    for stat in stats:
+        value = getattr(row, f"{of}_{stat}")
+        if value is not None:
+            yield Sample(name, (*labels, stat), value)
 
 
 def signal_samples(signal: Signal) -> Iterator[Sample]:

@@ -10,7 +10,8 @@ from rich.table import Table
 from citegauge.domain.drop import Drop
 from citegauge.domain.recall import STATE_NAMES, State
 from citegauge.domain.score import UNKNOWN
-from citegauge.domain.window import MERGED, WINDOWS, RollUp, WindowStats, stats
+from citegauge.domain.summary import WindowStats, stats
+from citegauge.domain.window import MERGED, WINDOWS, RollUp
 from citegauge.tools.replay import Replay, rfc3339
 
 TRACES_SHOWN_MAX = 1_000
@@ -40,11 +41,11 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
         title=title,
         box=SIMPLE_HEAD,
         pad_edge=False,
-        caption="recall: share of the retrieved chunks that the answer cites (a proxy)",
+        caption="recall: share of the retrieved chunks that the answer cites (a proxy); 95 %: where its mean lies",
     )
     for name in ("route", "top_k", "window"):
         table.add_column(name, no_wrap=True)
-    for name in ("n", "p25", "p50", "mean"):
+    for name in ("n", "p25", "p50", "mean", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("top-1 score (1h)\np25/p50/p75", no_wrap=True)
     table.add_column("dropped (1h)")
@@ -58,6 +59,7 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
             [number(one.recall_p25 if one else None, 2) for one in found],
             [number(one.recall_p50 if one else None, 2) for one in found],
             [number(one.recall_mean if one else None) for one in found],
+            [_between(one.recall_mean_lower, one.recall_mean_upper) if one else "–" for one in found],
             [_score(scorer, one) for scorer, one in sorted(scores.get(key, []))] or ["–"],
             [f"{drop.what} {drop.after / drop.before - 1:+.0%}" for drop in fallen.get(key, [])],
         )
@@ -68,6 +70,10 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
             end_section=True,
         )
     return table
+
+
+def _between(lower: float | None, upper: float | None) -> str:
+    return "–" if lower is None else f"{number(lower, 2)}…{number(upper, 2)}"
 
 
 def _score(scorer: str, found: WindowStats) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 from citegauge.domain.signals import Signal
-from citegauge.domain.window import Heartbeat, RollUp, roll_up, stats
+from citegauge.domain.summary import stats
+from citegauge.domain.window import Heartbeat, RollUp, roll_up
 from citegauge.ports import WindowRow
 
 _T = TypeVar("_T")
@@ -65,7 +68,7 @@ def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
         window_start=item.start_s,
         window_end=item.end_s,
         **item.group._asdict(),
-        **asdict(numbers),
+        **msgspec.structs.asdict(numbers),
         states=tally.state_counts(),
         citations=tally.citations,
         hallucinated=tally.hallucinated,
@@ -73,5 +76,9 @@ def window_row(item: RollUp, as_of_ns: int) -> WindowRow:
         unresolved=tally.unresolved,
         nonconformant=tally.nonconformant,
         recounted=tally.recounted,
+        cited_top1=tally.cited_top1,
+        cited_top3=tally.cited_top3,
+        low_confidence=tally.low_confidence,
+        confidence_known=tally.confidence_known,
         version=as_of_ns,
     )
