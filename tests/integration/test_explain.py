@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from citegauge.adapters.clickhouse_http import ClickHouseHttp, Engine
 from citegauge.domain.distribution import fraction_value
 from citegauge.domain.intervals import moments
 from citegauge.domain.mix import split
@@ -199,6 +201,34 @@ def test_tables_fit_and_say_everything(database: ClickHouse) -> None:
         assert f"{part.before.n} → {part.after.n}" in text
 
 
+def test_the_command_reads_from_the_demos_interface(database: ClickHouse) -> None:
+    """A read-only server is enough, such as the one that `make demo` shows."""
+    status, out, err = asyncio.run(_over_read_only(database.database))
+    assert (status, err) == (0, "")
+    assert "Mean recall of all routes fell by" in out
+
+
+async def _over_read_only(database: str) -> tuple[int | None, str, str]:
+    engine = Engine(None, read_only=True)
+    server = ClickHouseHttp(engine, port=0, database=database)
+    await server.start()
+    settings = {
+        "CITEGAUGE_CLICKHOUSE__DATABASE": database,
+        "CITEGAUGE_CLICKHOUSE__URL": f"http://127.0.0.1:{server.port}",
+    }
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "citegauge", "explain", "--to", "2040-01-01T00:00:00Z",
+            env=child_environment() | settings,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(), 120)
+        return process.returncode, out.decode(), err.decode()
+    finally:
+        await server.stop()
+        engine.close()
+
+
 def test_the_command(served: Served, tmp_path: Path) -> None:
     """Text and JSON tell the same; status 0 with an answer, 1 without data, 2 for what cannot be meant."""
     front = ClickHouseFront(tmp_path).start()
@@ -210,7 +240,7 @@ def test_the_command(served: Served, tmp_path: Path) -> None:
             def run(*arguments: str) -> subprocess.CompletedProcess[str]:
                 command = [sys.executable, "-m", "citegauge", "explain", "--to", "2040-01-01T00:00:00Z", *arguments]
                 environment = child_environment() | settings
-                return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+                return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
             text, answer = run(), run("--json")
             assert (text.returncode, text.stderr, answer.returncode, answer.stderr) == (0, "", 0, "")

@@ -49,6 +49,9 @@ READ_ONLY_LIMITS: Mapping[str, str] = MappingProxyType(
         "priority": "3",  # after the service's own inserts and queries
         "allow_ddl": "0",
         "allow_introspection_functions": "0",
+        # What our own client asks for, too: to ask for what is set already is allowed, so our commands can read here.
+        "precise_float_parsing": "1",
+        "input_format_skip_unknown_fields": "0",
         "session_timezone": "UTC",
         "readonly": "1",  # last: from here on no setting can be changed
     }
