@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from citegauge.adapters import web as web_package
 from citegauge.adapters.web import Health, WebLimits, build_web_app
+from citegauge.adapters.web.shape import DROP_FIELDS
 from citegauge.errors import ConfigError, FatalError, RetryableError
 from citegauge.settings import Settings
 from support.web_world import FALLEN, World, make_world
@@ -158,7 +159,8 @@ async def test_drops_carry_only_known_fields(client: TestClient[Any, Any], world
     """What the detector adds for itself does not leak into the page's interface."""
     world.drops = [{**world.drops[0], "internal": object()}]
     answer = await _json(await client.get("/api/drops"))
-    assert set(answer["drops"][0]) == {"route", "top_k_bucket", "what", "before", "after", "n", "sentence"}
+    assert set(answer["drops"][0]) == set(DROP_FIELDS)
+    assert answer["drops"][0]["since_s"] is None, "what the rule cannot tell is not 0"
     assert answer["drops"][0]["sentence"].startswith("support, top_k 1-5: median recall fell")
 
 

@@ -13,7 +13,19 @@ if TYPE_CHECKING:
 
 MERGED = "*"
 NS_PER_MS = 1_000_000
-DROP_FIELDS = ("route", "top_k_bucket", "what", "before", "after", "n", "sentence")
+DROP_FIELDS = (
+    "route",
+    "top_k_bucket",
+    "scorer",
+    "what",
+    "before",
+    "after",
+    "n",
+    "since_s",
+    "fall_lower",
+    "fall_upper",
+    "sentence",
+)
 
 Json = dict[str, Any]
 
@@ -42,7 +54,7 @@ def detail(
 
 
 def drops(found: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """What dropped, with the fields the page knows and no others."""
+    """What dropped, with the fields the page knows and no others; None where the rule cannot tell."""
     return [{name: drop.get(name) for name in DROP_FIELDS} for drop in found]
 
 

@@ -30,8 +30,8 @@ class WebSources:
     windows: Callable[[], Sequence[WindowRow]]
     """Snapshot of the live windows. Called on the event loop, so it must not block."""
     drops: Callable[[], Sequence[Mapping[str, Any]]]
-    """What dropped: `route`, `top_k_bucket`, `what` (`recall` or `score`),
-    `before`, `after`, `n`, `sentence`; not blocking."""
+    """What dropped: `route`, `top_k_bucket`, `scorer`, `what` (`recall` or `score`), `before`, `after`, `n`, `sentence` and,
+    where they can be told, `since_s` (unix s), `fall_lower` and `fall_upper`; not blocking."""
     query: Callable[[str, Mapping[str, Any]], Rows]
     """Blocking query with bound parameters, run in a thread (`ports.SqlReader.query`)."""
     database: str

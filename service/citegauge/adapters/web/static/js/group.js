@@ -61,13 +61,15 @@ export function createGroup({ route, bucket, window, state, show }) {
   const scorers = new Map();
   let past = null;
   let live = null;
+  let drops = [];
   let askedAt = -Infinity;
   let busy = false;
   let toShow = show;
 
-  function update(answer, drops) {
+  function update(answer, found) {
     live = answer;
-    const own = drops.filter((drop) => drop.route === route && drop.top_k_bucket === bucket);
+    const own = found.filter((drop) => drop.route === route && drop.top_k_bucket === bucket);
+    drops = own;
     const counted = answer.group?.windows[window];
     drawNumbers(parts.numbers, answer.group, own);
     parts.states.replaceChildren(statesList(counted?.states ?? {}, (name) => groupAddress(route, bucket, { window, state: name, show: "traces" })));
@@ -75,6 +77,7 @@ export function createGroup({ route, bucket, window, state, show }) {
     parts.citations.replaceChildren(citationsList(counted));
     drawParts(parts.parts, answer);
     if (past) drawSeries();
+    if (past) drawMarks(past.versions);
   }
 
   async function history() {
@@ -124,7 +127,8 @@ export function createGroup({ route, bucket, window, state, show }) {
   }
 
   function drawMarks(versions) {
-    recall.mark(versions);
+    const starts = drops.filter((drop) => drop.what === "recall" && drop.since_s).map((drop) => ({ first_s: drop.since_s, name: "fell" }));
+    recall.mark([...versions, ...starts]);
     parts.marks.hidden = versions.length === 0;
     parts.marks.replaceChildren(...versions.map(({ kind, name, first_s: first }) =>
       h("li", {}, `${day(first * 1e3)} ${minute(first * 1e3)} `, h("span", { class: "muted" }, `${kind} `), h("code", {}, name), h("span", { class: "muted" }, " first seen"))));
