@@ -70,3 +70,13 @@ def test_a_new_version_has_nothing_to_fall_from() -> None:
     assert compared is not None
     assert compared.after == pytest.approx(USUAL)
     assert not has_fallen(compared)
+
+
+def test_scores_of_any_sign_can_fall() -> None:
+    """Log-probabilities and logits are negative: they fall by standard deviations, for nothing is relative to them."""
+    usual = {start_s: Moments(40, -2.0, 0.04) for start_s in _cells()}
+    fallen = {start_s: Moments(40, -2.3, 0.04) for start_s in sorted(usual)[-4:]}
+    (found,) = episodes([{**usual, **fallen}], ENDS, "retriever:bm25")
+    assert found.ongoing
+    assert found.worst.fall is None
+    assert found.worst.after == pytest.approx(-2.3)

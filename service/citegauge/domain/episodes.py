@@ -2,7 +2,7 @@
 
 At each step the hour before it is set against the day before that hour, each full group against its own past
 (`compare.like_for_like`). How much a level wanders is estimated from that day alone, without what is tested (`baseline`).
-Steps in a row at which it had fallen are one episode.
+Steps in a row at which it had fallen are one episode. That recall has been low for hours (`cusum`) is not judged again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from citegauge.domain.baseline import DRIFT_MIN_SD, TESTED_S, Cell, baseline_of, pooled
 from citegauge.domain.compare import Compared, Part, like_for_like
-from citegauge.domain.drop import LIMITS
+from citegauge.domain.drop import drops
 from citegauge.domain.intervals import Moments
+from citegauge.domain.signals import Signal
+from citegauge.domain.window import MERGED
 
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
@@ -38,20 +40,21 @@ class Episode:
     """The deepest of them."""
 
 
-def has_fallen(compared: Compared) -> bool:
-    """By more than chance, by enough to matter, and on enough traces."""
-    fall = compared.fall
-    enough = compared.n_after >= LIMITS.traces_min and compared.n_before >= LIMITS.baseline_traces_min
-    return fall is not None and enough and fall >= LIMITS.fall_min and compared.z >= LIMITS.z_min
+def has_fallen(compared: Compared, scorer: str = MERGED) -> bool:
+    """Whether the rule for drops names it: by more than chance, by enough to matter, on enough values."""
+    return bool(drops([Signal(route="", top_k_bucket="", scorer=scorer, compared=compared)]))
 
 
-def episodes(groups: Sequence[Cells], ends_s: Sequence[int]) -> list[Episode]:
-    """Over the full groups of one slice, judged at `ends_s` (ascending multiples of `STEP_S`); oldest first."""
+def episodes(groups: Sequence[Cells], ends_s: Sequence[int], scorer: str = MERGED) -> list[Episode]:
+    """Over the full groups of one slice, judged at `ends_s` (ascending multiples of `STEP_S`); oldest first.
+
+    `scorer`: whose scores the cells are of; `*` for recall.
+    """
     found: list[Episode] = []
     run: list[tuple[int, Compared]] = []
     for end_s in ends_s:
         compared = compare_at(groups, end_s)
-        if compared is not None and has_fallen(compared):
+        if compared is not None and has_fallen(compared, scorer):
             run.append((end_s, compared))
         elif run:
             found.append(_episode(run, ongoing=False))
@@ -73,5 +76,5 @@ def _part(cells: Cells, end_s: int) -> Part:
 
 
 def _episode(run: Sequence[tuple[int, Compared]], *, ongoing: bool) -> Episode:
-    worst = min((compared for _, compared in run), key=lambda compared: compared.after / compared.before)
+    worst = min((compared for _, compared in run), key=lambda compared: compared.after - compared.before)
     return Episode(from_s=run[0][0], to_s=run[-1][0], ongoing=ongoing, worst=worst)

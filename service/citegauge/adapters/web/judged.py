@@ -60,7 +60,9 @@ class Judged:
         rows = self._query(self._sql, {**bounds, "route": asked.route, "top_k_bucket": asked.top_k_bucket})
         ends_s = range(first_s + STEP_S, newest_s + 1, STEP_S)
         found = [
-            _json(scorer, episode) for scorer, groups in _slices(rows).items() for episode in episodes(groups, ends_s)
+            _json(scorer, episode)
+            for scorer, groups in _slices(rows).items()
+            for episode in episodes(groups, ends_s, scorer)
         ]
         found.sort(key=lambda one: (-one["from_s"], one["scorer"]))
         return {"start_s": first_s, "end_s": newest_s, "step_s": STEP_S, "cut": len(rows) == ROWS_MAX, "alerts": found}
@@ -86,8 +88,6 @@ def _slices(rows: Rows) -> dict[str, list[Cells]]:
 def _json(scorer: str, episode: Episode) -> dict[str, Any]:
     worst = episode.worst
     fall, interval = worst.fall, worst.fall_interval
-    assert fall is not None, "what cannot fall has not fallen"
-    assert interval is not None, "it stands where the fall does"
     return {
         "scorer": scorer,
         "from_s": episode.from_s,
@@ -97,7 +97,8 @@ def _json(scorer: str, episode: Episode) -> dict[str, Any]:
         "after": worst.after,
         "n": worst.n_after,
         "n_before": worst.n_before,
-        "change": -fall,
-        "lower": -interval.upper,
-        "upper": -interval.lower,
+        # Relative to nothing, or to a negative score, nothing is told.
+        "change": None if fall is None else -fall,
+        "lower": None if interval is None else -interval.upper,
+        "upper": None if interval is None else -interval.lower,
     }

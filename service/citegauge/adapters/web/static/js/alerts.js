@@ -15,8 +15,8 @@ function line({ scorer, from_s: from, to_s: to, ongoing, before, after, n, ...ch
   const until = ongoing ? h("strong", { class: "red" }, "now") : stamp(to);
   return h("li", { class: ongoing ? "ongoing" : null },
     h("span", { class: "when" }, stamp(from), " to ", until),
-    h("span", {}, scorer === "*" ? "recall" : `top-1 score (${scorer})`, " at worst ", h("strong", {}, changeText(change)),
-      ` (95 %: ${intervalText(change)} %), ${format(before)} to ${format(after)}`, h("span", { class: "muted" }, `, n = ${count(n)}`)));
+    h("span", {}, scorer === "*" ? "recall" : `top-1 score (${scorer})`, " at worst ",
+      change.change === null ? "" : [h("strong", {}, changeText(change)), ` (95 %: ${intervalText(change)} %), `], `${format(before)} to ${format(after)}`, h("span", { class: "muted" }, `, n = ${count(n)}`)));
 }
 
 const stamp = (seconds) => `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;
