@@ -69,7 +69,11 @@ class Prometheus:
         ]
         with (self._folder / "prometheus.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        wait_until(self._ready, f"Prometheus is ready ({self._folder}/prometheus.log)", START_S_MAX)
+        try:
+            wait_until(self._ready, f"Prometheus is ready ({self._folder}/prometheus.log)", START_S_MAX)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,6 +6,8 @@ different scorers share no scale. Where a chart can show one bucket or one score
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.cog.builder import Builder
@@ -57,6 +59,8 @@ PROXY = (
     "top_k buckets, and a change is a reason to look, not a verdict. Scores of different scorers are never mixed. "
     "What cannot be measured is left out, not drawn as 0."
 )
+RECALL, SHARE = "citegauge_cited_chunk_recall_ratio", "citegauge_window_share_ratio"
+FROM, TO = ", 95 % from", ", 95 % to"
 PLACED = 'route="$route",top_k_bucket="$top_k_bucket"'
 AT = f'{PLACED},window="$window"'
 
@@ -135,41 +139,47 @@ def _overview(made: Dashboard) -> None:
 
 def _recall(made: Dashboard) -> None:
     made.with_row(Row("Recall of $route, top_k $top_k_bucket, window $window"))
-
-    def of(stat: str, legend: str) -> Query:
-        return Promql(f'max(citegauge_cited_chunk_recall_ratio{{{AT},stat="{stat}"}})', legend)
-
-    lower, upper = "mean, 95 % from", "mean, 95 % to"
     words = Words(
-        "Cited-chunk recall",
-        "Mean with its 95 % interval (from 30 measured traces on), median and lower quartile of the window that ends "
-        "at each point.",
-        width=16,
+        "Cited-chunk recall, mean",
+        "With its 95 % interval (from 30 measured traces on), over the window that ends at each point.",
+        8,
     )
-    stats = (
-        of("mean", "mean"),
-        of("p50", "median"),
-        of("p25", "p25"),
-        of("mean_lower", lower),
-        of("mean_upper", upper),
+    mean = {"mean": "mean"}
+    made.with_panel(_banded(ratio_lines(words, *_intervals(RECALL, AT, mean)), mean).links(_traces_by("least recall")))
+    words = Words(
+        "Cited-chunk recall, median and lower quartile",
+        "With their 95 % intervals (from 6 and from 13 measured traces on).",
+        8,
     )
-    made.with_panel(band(ratio_lines(words, *stats), lower, upper).links(_traces_by("least recall")))
+    quantiles = {"p50": "median", "p25": "p25"}
+    made.with_panel(_banded(ratio_lines(words, *_intervals(RECALL, AT, quantiles)), quantiles))
+    words = Words("Measured traces in the window", "What the ratios stand on; few traces say little.", 8)
     measured = f'max(citegauge_window_traces{{{AT},state="measured"}})'
-    few = "What the ratios stand on. Below 30 there is no interval, and few traces say little."
-    made.with_panel(
-        lines(Words("Measured traces in the window", few, width=8), NUMBER, Promql(measured, "measured")).min(0)
-    )
+    made.with_panel(lines(words, NUMBER, Promql(measured, "measured")).min(0))
     words = Words(
-        "Answers that cite anything, and rank-weighted recall",
-        "Share of measured answers with at least one valid citation; and recall with each chunk weighted by 1/rank, "
-        "which falls when the first ranks lose their citations.",
+        "Rank-weighted recall",
+        "Recall with each chunk weighted by 1/rank, which falls when the first ranks lose their citations.",
     )
-    citing = Promql(f"max(citegauge_cited_any_ratio{{{AT}}})", "cite anything")
-    weighted = Promql(f'max(citegauge_rank_weighted_recall_ratio{{{AT},stat="mean"}})', "rank-weighted recall, mean")
-    made.with_panel(ratio_lines(words, citing, weighted))
+    weighted = Promql(f'max(citegauge_rank_weighted_recall_ratio{{{AT},stat="mean"}})', "mean")
+    made.with_panel(ratio_lines(words, weighted))
     words = Words("Traces by state", "What became of the traces of the window. Only *measured* enters a ratio.")
     states = f"max by (state) (citegauge_window_traces{{{AT}}}) > 0"
     made.with_panel(lines(words, NUMBER, Promql(states, "{{state}}")).min(0))
+
+
+def _intervals(name: str, at: str, named: Mapping[str, str]) -> list[Query]:
+    """For each statistic its line and the ends of its interval; `named`: statistic to legend."""
+    return [
+        Promql(f'max({name}{{{at},stat="{stat}{end}"}})', f"{legend}{said}")
+        for stat, legend in named.items()
+        for end, said in (("", ""), ("_lower", FROM), ("_upper", TO))
+    ]
+
+
+def _banded(panel: timeseries.Panel, named: Mapping[str, str]) -> timeseries.Panel:
+    for legend in named.values():
+        band(panel, f"{legend}{FROM}", f"{legend}{TO}")
+    return panel
 
 
 def _like_for_like(made: Dashboard) -> None:
@@ -226,6 +236,13 @@ def _compared(words: Words, name: str, at: str, unit: str) -> timeseries.Panel:
 
 def _shares(made: Dashboard) -> None:
     shares = {
+        "cited_any": ("Answers that cite anything", "With at least one valid citation, of the measured answers."),
+        "cites_rank1": ("Answers that cite rank 1", "The first retrieved chunk, of the measured answers."),
+        "cites_rank1_3": ("Answers that cite ranks 1 to 3", "One of the first three chunks, of the measured answers."),
+        "low_confidence": (
+            "Low confidence",
+            "Top-1 score beyond the threshold of route and scorer, of the traces that have one. Empty without settings.",
+        ),
         "hallucinated": (
             "Hallucinated citations",
             "Citations of chunks that were not in the retrieved set, of all citations.",
@@ -247,7 +264,7 @@ def _shares(made: Dashboard) -> None:
 
 def _share(share: str, words: Words) -> timeseries.Panel:
     def of(stat: str, legend: str) -> Query:
-        return Promql(f'max(citegauge_window_share_ratio{{{AT},share="{share}",stat="{stat}"}})', legend)
+        return Promql(f'max({SHARE}{{{AT},share="{share}",stat="{stat}"}})', legend)
 
     panel = ratio_lines(words, of("value", "share"), of("lower", "from"), of("upper", "to"))
     order = "most hallucinated citations" if share == "hallucinated" else "latest"
@@ -277,15 +294,14 @@ def _distribution(made: Dashboard) -> None:
 def _scores(made: Dashboard) -> None:
     made.with_row(Row("Top-1 score of $scorer in $route, top_k $top_k_bucket"))
 
-    def of(stat: str, legend: str) -> Query:
-        return Promql(f'max(citegauge_top1_score{{{AT},scorer="$scorer",stat="{stat}"}})', legend)
-
     words = Words(
         "Top-1 score",
-        "Score of the first retrieved chunk, by this scorer alone, in the window that ends at each point.",
+        "Score of the first retrieved chunk, by this scorer alone: mean, and median and lower quartile with their 95 "
+        "% intervals.",
     )
-    stats = (of("mean", "mean"), of("p75", "p75"), of("p50", "median"), of("p25", "p25"))
-    made.with_panel(lines(words, SCORE, *stats))
+    at, quantiles = f'{AT},scorer="$scorer"', {"p50": "median", "p25": "p25"}
+    mean = Promql(f'max(citegauge_top1_score{{{at},stat="mean"}})', "mean")
+    made.with_panel(_banded(lines(words, SCORE, mean, *_intervals("citegauge_top1_score", at, quantiles)), quantiles))
     words = Words(
         "Top-1 scores over time",
         f"Each trace's score, by this scorer alone. Of more than {SCORES_MAX:,} traces, an even sample (by trace id).",
