@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from citegauge.domain.distribution import histogram_key, histogram_value, quantiles
+from citegauge.domain.distribution import fraction_key, histogram_key, histogram_value, quantiles
+from citegauge.domain.summary import stats
 from citegauge.errors import FatalError
+from citegauge.pipeline import tally_of
 from support.clickhouse import embedded, recent_minute
 from support.clickhouse_rows import GROUP_FIELDS, pane_key, pane_row, panes_of, random_traces, tombstone, trace_row
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from citegauge.adapters.clickhouse import ClickHouse
-    from citegauge.ports import TraceRow
+    from citegauge.ports import PaneRow, TraceRow
 
 SEED = 20_261_130
 MINUTES = 180
@@ -154,6 +157,45 @@ def test_recall_equals_the_engine_on_raw_rows_and_the_domain_on_counts(
                     counts[key] += n
         domain = quantiles(counts, lambda key: (key & 0xFFFF) / (key >> 16), LEVELS)
         assert sql == pytest.approx(domain, abs=ABSOLUTE)
+
+
+def test_the_view_says_of_a_window_what_the_service_says(clickhouse: ClickHouse) -> None:
+    """Every statistic, interval and share, within 1e-12, for every number of traces around the limits of the intervals."""
+    pane, rng = START - 4 * 86_400, random.Random(SEED)
+    rows = [_random_pane(rng, pane, n) for n in (*range(40), *range(90, 112), 1_000)]
+    clickhouse.insert(rows)
+    found = view(clickhouse, pane, pane + 60, ["route"])
+    for row in rows:
+        expected = msgspec.structs.asdict(stats(tally_of(row), with_scores=True))
+        seen = {name: found[row.route, "*", "*", "*", "*"][name] for name in expected}
+        differing = {
+            name: (seen[name], value)
+            for name, value in expected.items()
+            if seen[name] != (value if value is None else pytest.approx(value, rel=ABSOLUTE, abs=ABSOLUTE))
+        }
+        assert not differing, f"seed {SEED}: {row.route}"
+
+
+def _random_pane(rng: random.Random, pane: int, n: int) -> PaneRow:
+    """`n` measured traces, as many with a score, and some of other states."""
+    fractions = [(rng.randint(0, k), k) for k in (rng.choice((1, 2, 3, 5, 6)) for _ in range(n))]
+    cited = sum(cited > 0 for cited, _ in fractions)
+    states = {"measured": n, "no_generation": n // 7, "no_retrieval": n // 9, "empty_retrieval": n // 5}
+    return pane_row(
+        pane,
+        route=f"n{n}",
+        states={state: count for state, count in states.items() if count},
+        citations=2 * n,
+        hallucinated=n // 4,
+        nonconformant=0,
+        cited_top1=cited // 2,
+        cited_top3=cited,
+        confidence_known=n // 2,
+        low_confidence=n // 6,
+        recall_counts=dict(Counter(fraction_key(*each) for each in fractions)),
+        rank_weighted_counts=dict(Counter(histogram_key(rng.random()) for _ in range(n))),
+        score_counts=dict(Counter(histogram_key(rng.choice((rng.random(), -3.0))) for _ in range(n))),
+    )
 
 
 def test_each_score_statistic_is_within_the_promised_error(clickhouse: ClickHouse) -> None:
