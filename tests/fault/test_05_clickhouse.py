@@ -72,8 +72,8 @@ def test_an_insert_is_applied_and_reported_as_failed(
         worker = t.worker()
         worker.until_ready()  # a start that fails is said and over; this is about what runs
         proxy.lying = True
-        with t.feed():
-            worker.until(lambda: proxy.lied >= (5 if t.short else 20), "the proxy lies", 120)
+        with t.feed(for_s=40):
+            worker.until(lambda: proxy.lied >= (5 if t.short else 12), "the proxy lies", 120)
         proxy.lying = False
         t.healed()
         t.until_recovered(worker)
