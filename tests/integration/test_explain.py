@@ -240,7 +240,9 @@ def test_the_command(served: Served, tmp_path: Path) -> None:
             def run(*arguments: str) -> subprocess.CompletedProcess[str]:
                 command = [sys.executable, "-m", "citegauge", "explain", "--to", "2040-01-01T00:00:00Z", *arguments]
                 environment = child_environment() | settings
-                return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+                return subprocess.run(
+                    command, env=environment, capture_output=True, text=True, timeout=120, check=False
+                )
 
             text, answer = run(), run("--json")
             assert (text.returncode, text.stderr, answer.returncode, answer.stderr) == (0, "", 0, "")
