@@ -122,6 +122,21 @@ METRICS: tuple[Metric, ...] = (
         "Traces with a score on each side (before, after) of the groups that were compared.",
     ),
     Metric(
+        "citegauge_compared_low_confidence_ratio",
+        "gauge",
+        "ratio",
+        (*_SLICE, "stat"),
+        "The same for the share of traces of low confidence (top-1 score below its threshold); stat is before, after, "
+        "se_before or se_after. Only where routes.<name>.low_confidence_below is set.",
+    ),
+    Metric(
+        "citegauge_compared_low_confidence_traces",
+        "gauge",
+        "traces",
+        (*_SLICE, "side"),
+        "Traces whose score has a threshold on each side (before, after) of the groups that were compared.",
+    ),
+    Metric(
         "citegauge_baseline_recall_ratio",
         "gauge",
         "ratio",

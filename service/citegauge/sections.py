@@ -304,6 +304,8 @@ class AlertSettings(Section):
     """Standard errors (Welch) by which a fall must exceed chance to page."""
     ticket_z_min: Annotated[float, Field(ge=2)] = 4.0
     """The same for a ticket."""
+    low_confidence_ratio: Ratio = 0.05
+    """Rise over the day of the share of traces of low confidence, like for like, that raises a ticket."""
     hallucinated_ratio: Ratio = 0.05
     """Rise over the day of the share of hallucinated citations (its lower 95 % bound) that raises a ticket."""
     nonconformant_ratio: Ratio = 0.05

@@ -50,6 +50,8 @@ EMPTY = {
     for at, hour in SLICES.items()
 }
 
+LOW, USUALLY_LOW = Sample(n=200, mean=0.15, sd=0.36), Sample(n=4_000, mean=0.05, sd=0.22)
+
 FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
     "one route falls in both buckets": (
         story(changed("support", recall=FALLEN)),
@@ -83,6 +85,10 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         {"CitegaugeRecallCusum": 1},
     ),
     "scores change their shape": (story(changed("support", "1-5", shift=1.5)), {"CitegaugeScoreShift": 1}),
+    "a tenth more of the scores are low": (
+        story(changed("support", "1-5", low=(LOW, USUALLY_LOW))),
+        {"CitegaugeLowConfidence": 1},
+    ),
     "citations are invented": (
         story(changed("support", "1-5", hallucinated=0.2)),
         {"CitegaugeHallucinatedCitations": 1},
@@ -208,6 +214,9 @@ QUIET: dict[str, dict[str, str]] = {
             shift=3.0,
         )
     ),
+    "few scores are low": story(changed("support", low=(replace(LOW, n=40), USUALLY_LOW))),
+    "scores are as low as ever": story(changed("support", low=(LOW, replace(LOW, n=4_000)))),
+    "low scores of a scorer without a past": story(changed("support", low=(LOW, NOTHING))),
     "what was low for hours has recovered": story(changed("support", cusum=2.0)),
     "an idle partition has nothing to commit": story(
         changes={key("citegauge_commit_age_seconds", **PARTITION): rising(60), WATERMARK: steady(3_600, MINUTES)}

@@ -43,7 +43,7 @@ def clickhouse() -> Iterator[ClickHouse]:
         client.insert([trace("b", recall=0.0, cited_retrieved=0), trace("b", recall=0.9, version=0)])
         client.insert(
             [
-                trace("c", top1_score=0.01),
+                trace("c", top1_score=0.01, low_confidence=True),
                 trace("d", hallucinated_ids=["x1", "x2"], dropped_cited_ids=["x1"]),
                 trace("e", state="nonconformant", nonconformant=True, **nothing),
                 trace("f", state="empty_retrieval", chunk_ids=[], **nothing),
@@ -77,6 +77,7 @@ def test_it_answers(name: str, sql: str, clickhouse: ClickHouse) -> None:
         ("recall-cusum", "b"),
         ("top1-score-drop", "c"),
         ("score-shift", "c"),
+        ("low-confidence", "c"),
         ("hallucinated-citations", "d"),
         ("nonconformant-answers", "e"),
         ("zero-results", "f"),

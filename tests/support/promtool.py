@@ -66,6 +66,8 @@ class Hour:
     """A scorer that only the day has."""
     versions: tuple[tuple[Sample, Sample], ...] = ()
     """Further models or retriever versions of the slice: recall of each in the hour, and in the day before it."""
+    low: tuple[Sample, Sample] | None = None
+    """Share of traces of low confidence: of the hour, and of the day before it."""
     cusum: float = 0.2
     """What the detector of recall says."""
     shift: float = 0.2
@@ -167,7 +169,8 @@ def _signals(route: str, bucket: str, hour: Hour) -> dict[str, float]:
     recall = like_for_like(_part(now, day) for now, day in ((hour.recall, hour.day), *hour.versions))
     score = None if hour.old_scorer else like_for_like([_part(hour.score, hour.score_day)])
     for scorer, compared in (("*", recall), (hour.scorer, score)):
-        signal = Signal(route=route, top_k_bucket=bucket, scorer=scorer, compared=compared)
+        low = like_for_like([_part(*hour.low)]) if hour.low and scorer == "*" else None
+        signal = Signal(route=route, top_k_bucket=bucket, scorer=scorer, compared=compared, low_confidence=low)
         for sample in signal_samples(signal):
             found[key(sample.name, **dict(zip(BY_NAME[sample.name].labels, sample.labels, strict=True)))] = sample.value
     place = {"route": route, "top_k_bucket": bucket}

@@ -171,6 +171,7 @@ SIGNALS = [
         compared=COMPARED,
         cusum=Cusum(ratio=1.2, since_s=600, n=50, fall=0.2),
         baselines={"24h": Moments(900, 0.6, 0.04)},
+        low_confidence=COMPARED,
     ),
     Signal(
         route="support",
@@ -197,6 +198,8 @@ def test_signals_are_exported_as_they_are() -> None:
     assert values[score, ("bge", "sd")] == pytest.approx(0.2)
     assert values[f"{score}_traces", ("bge", "after")] == 100
     assert values["citegauge_compared_recall_traces", ("before",)] == 400
+    assert values["citegauge_compared_low_confidence_ratio", ("after",)] == 0.5
+    assert values["citegauge_compared_low_confidence_traces", ("after",)] == 100
     assert values["citegauge_baseline_recall_ratio", ("24h", "sd")] == pytest.approx(0.2)
     assert values["citegauge_baseline_recall_traces", ("24h",)] == 900
     assert values["citegauge_detector_ratio", ("*", "recall_cusum")] == 1.2

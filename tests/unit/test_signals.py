@@ -113,6 +113,19 @@ def test_scores_that_move_shift() -> None:
     assert found.compared.after == pytest.approx(0.6, rel=0.01)
 
 
+def test_low_confidence_is_compared_within_each_scorer() -> None:
+    """A scorer whose threshold calls a half of its scores low, and that is new, raises no share; one that changed does."""
+    hour, before, new = tally(300, 0.6), tally(6_000, 0.6), tally(300, 0.6)
+    hour.confidence_known, hour.low_confidence = 300, 30
+    before.confidence_known, before.low_confidence = 6_000, 300
+    new.confidence_known, new.low_confidence = 300, 150
+    found = signal([past(GROUP, hour, before), past(GROUP._replace(scorer="other"), new, Tally())]).low_confidence
+    assert found is not None
+    assert (found.before, found.after, found.n_before, found.n_after) == (0.05, 0.1, 6_000, 300)
+    assert found.z < -2
+    assert signal([past(GROUP, tally(300, 0.6), tally(6_000, 0.6))]).low_confidence is None, "no threshold, no share"
+
+
 def test_what_is_usual_moves_by_whole_hours() -> None:
     """So that a restart at any minute finds the same baselines as who ran on; and nothing that is tested is in them."""
     within = {usual_bounds(86_400, END_S + 1_800 + minute * 60) for minute in range(30)}

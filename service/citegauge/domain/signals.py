@@ -68,6 +68,9 @@ class Signal:
     """Of scores alone."""
     baselines: Mapping[str, Moments] = field(default_factory=dict)
     """By `BASELINES`: what is usual at the hour's mix of groups; missing where too little is known. Of recall alone."""
+    low_confidence: Compared | None = None
+    """The share of traces whose top-1 score lies below its threshold, compared as recall is. Of all scorers together: a
+    share of low scores is the same thing in each, and each is set against its own past."""
 
 
 def usual_of(cells: Iterable[CellValues]) -> Usual:
@@ -120,7 +123,20 @@ def _recall(slice_: Sequence[Past], end_s: int) -> Signal:
         ),
         cusum=cusum(tested, end_s),
         baselines={name: each for name, each in baselines.items() if each is not None},
+        low_confidence=like_for_like(_confidence(past.day, past.hour) for past in slice_),
     )
+
+
+def _confidence(day: Tally, hour: Tally) -> Part:
+    """A share is the mean of zeros and ones."""
+    known, low = day.confidence_known - hour.confidence_known, day.low_confidence - hour.low_confidence
+    before, after = _share(low, known), _share(hour.low_confidence, hour.confidence_known)
+    return Part(before, after, DRIFT_MIN_SD**2 * before.variance)
+
+
+def _share(part: int, whole: int) -> Moments:
+    share = part / whole if whole else 0.0
+    return Moments(whole, share, share * (1.0 - share) * whole / (whole - 1) if whole > 1 else 0.0)
 
 
 def _score(scorer: str, groups: Sequence[Past]) -> Signal:

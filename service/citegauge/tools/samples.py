@@ -108,6 +108,12 @@ def signal_samples(signal: Signal) -> Iterator[Sample]:
             yield Sample(name, (*key, stat), getattr(compared, stat))
         yield Sample(traces, (*key, "before"), compared.n_before)
         yield Sample(traces, (*key, "after"), compared.n_after)
+    low = signal.low_confidence
+    if low is not None:
+        for stat in ("before", "after", "se_before", "se_after"):
+            yield Sample("citegauge_compared_low_confidence_ratio", (*place, stat), getattr(low, stat))
+        yield Sample("citegauge_compared_low_confidence_traces", (*place, "before"), low.n_before)
+        yield Sample("citegauge_compared_low_confidence_traces", (*place, "after"), low.n_after)
     for baseline, usual in signal.baselines.items():
         yield Sample("citegauge_baseline_recall_ratio", (*key, baseline, "mean"), usual.mean)
         yield Sample("citegauge_baseline_recall_ratio", (*key, baseline, "sd"), math.sqrt(usual.variance))

@@ -59,6 +59,7 @@ def baseline_group() -> Group:
         *_compared("slice:citegauge_recall", SLICE, "citegauge_compared_recall", "_ratio"),
         *_route(),
         *_compared("scorer:citegauge_top1_score", SCORER, "citegauge_compared_top1_score", ""),
+        *_compared("slice:citegauge_low_confidence", SLICE, "citegauge_compared_low_confidence", "_ratio"),
         _detector("slice:citegauge_recall_cusum", SLICE, "recall_cusum"),
         _detector("scorer:citegauge_score_shift", SCORER, "score_shift"),
         *_shares(", ".join(SLICE)),
@@ -142,6 +143,7 @@ def quality_group(settings: AlertSettings) -> Group:
         _cusum(settings),
         _score(settings),
         _shift(settings),
+        _low_confidence(settings),
         *(_rise(settings, rise, ratio) for rise, ratio in zip(RISES, ratios, strict=True)),
         _unjoined(settings),
     ]
@@ -269,6 +271,30 @@ def _shift(settings: AlertSettings) -> Alert:
             'Their distance is {{ $value | printf "%.1f" }} times the decision limit. Mean from '
             f"{looked_up(f'{name}_mean:before', SCORER, DIGITS)} to {looked_up(f'{name}_mean:1h', SCORER, DIGITS)}, on "
             f"{looked_up(f'{name}_n:1h', SCORER, WHOLE)} traces. Within this scorer, at the hour's mix of versions."
+        ),
+    )
+
+
+def _low_confidence(settings: AlertSettings) -> Alert:
+    name = "slice:citegauge_low_confidence"
+    return Alert(
+        name="CitegaugeLowConfidence",
+        runbook="low-confidence",
+        severity="ticket",
+        signal="quality",
+        expr=(
+            f"{name}_mean:1h\n"
+            f"  and ({name}_mean:1h - {name}_mean:before >= {settings.low_confidence_ratio})\n"
+            f"  and ({name}_drop_z:1h <= -{settings.ticket_z_min})\n"
+            f"  and ({name}_n:1h >= {settings.traces_min})\n"
+            f"  and ({name}_n:before >= {settings.baseline_traces_min})"
+        ),
+        hold="15m",
+        keep="30m",
+        summary=f"{WHERE}: {{{{ $value | humanizePercentage }}}} of traces are of low confidence (last hour)",
+        description=(
+            f"Their top-1 score lies below the route's threshold: {looked_up(f'{name}_mean:before', SLICE, PERCENT)} in the "
+            f"day before, of {looked_up(f'{name}_n:1h', SLICE, WHOLE)} traces now. Each scorer with its own past."
         ),
     )
 
