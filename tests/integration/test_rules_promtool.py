@@ -50,7 +50,7 @@ EMPTY = {
     for at, hour in SLICES.items()
 }
 
-LOW, USUALLY_LOW = Sample(n=200, mean=0.15, sd=0.36), Sample(n=4_000, mean=0.05, sd=0.22)
+LOW, USUALLY_LOW = Sample(n=200, mean=0.2, sd=0.4), Sample(n=4_000, mean=0.05, sd=0.22)
 
 FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
     "one route falls in both buckets": (
@@ -85,7 +85,7 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         {"CitegaugeRecallCusum": 1},
     ),
     "scores change their shape": (story(changed("support", "1-5", shift=1.5)), {"CitegaugeScoreShift": 1}),
-    "a tenth more of the scores are low": (
+    "a seventh more of the scores are low": (
         story(changed("support", "1-5", low=(LOW, USUALLY_LOW))),
         {"CitegaugeLowConfidence": 1},
     ),
