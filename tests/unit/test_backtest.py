@@ -102,6 +102,13 @@ def test_recordings_come_after_what_they_read() -> None:
     assert found.metrics == {RECALL}
 
 
+def test_a_name_recorded_twice_is_whole_before_it_is_read() -> None:
+    """Two rules may record one series with different labels: who reads it waits for both."""
+    twice = [recording("c", "a"), recording("a", RECALL), recording("a", "b"), recording("b", f"{RECALL} * 2")]
+    found = plan([*twice, alert("A", "c > 1")])
+    assert [rule.name for rule in found.recordings] == ["a", "b", "a", "c"]
+
+
 def test_a_series_that_reads_its_own_past_is_not_replayable() -> None:
     """A stretch is evaluated at once, so its own values are not there yet."""
     found = plan([recording("a", f"a offset 1m + {RECALL}"), alert("A", "a > 1")])
