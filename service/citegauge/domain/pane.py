@@ -112,7 +112,9 @@ class Tally:
     def copy(self) -> Tally:
         """An independent copy."""
         twin = Tally()
-        twin.merge(self)
+        for name in Tally.__slots__:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if isinstance(value, dict) else value)
         return twin
 
     @property

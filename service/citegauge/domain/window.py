@@ -8,7 +8,7 @@ A window is [start, end): end = the minute after as-of, start = (end - length) r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from citegauge.domain.distribution import fraction_value, histogram_value
@@ -212,17 +212,17 @@ class WindowStore:
         """(source, pane) pairs kept in detail."""
         return len(self._detail)
 
-    def group_windows(self) -> Iterator[RollUp]:
-        """Every window of every full group that has any trace in it."""
+    def group_windows(self, windows: Sequence[WindowLength] = WINDOWS) -> Iterator[RollUp]:
+        """Each of these windows of every full group that has any trace in it."""
         open_cells: dict[Group, list[tuple[int, Tally]]] = {}
         for (_, pane_s), cells in self._detail.items():
             for group, (_, tally) in cells.items():
                 open_cells.setdefault(group, []).append((pane_s, tally))
         for group in self._groups.keys() | open_cells.keys():
             closed = self._groups.get(group)
-            for index, window in enumerate(WINDOWS):
+            for window in windows:
                 start_s, end_s = bounds(window, self.end_s)
-                tally = closed.rolls[index].sum.copy() if closed is not None else Tally()
+                tally = closed.rolls[WINDOWS.index(window)].sum.copy() if closed is not None else Tally()
                 for pane_s, cell in open_cells.get(group, ()):
                     if start_s <= pane_s < end_s:
                         tally.merge(cell)
@@ -279,8 +279,9 @@ def roll_up(groups: Iterable[RollUp]) -> Iterator[RollUp]:
             key = (item.window, group)
             known = merged.get(key)
             if known is None:
-                known = merged[key] = (item._replace(group=group, tally=Tally()), set())
-            known[0].tally.merge(item.tally)
+                known = merged[key] = (item._replace(group=group, tally=item.tally.copy()), set())
+            else:
+                known[0].tally.merge(item.tally)
             if item.tally.score_counts:
                 known[1].add(item.group.scorer)
     for item, found in merged.values():

@@ -63,10 +63,11 @@ class History:
     async def views(self, times: range, windows: Collection[str], *, signals: bool) -> AsyncIterator[View]:
         """What the worker would have shown at each of these times; only these windows, and the detectors if asked for."""
         detectors, week_hour = Detectors(), -1
+        shown = [window for window in WINDOWS if window.name in windows]
         for store in self.stores(times, full=signals):
-            groups = list(store.group_windows())
-            shown = [item for item in groups if item.window.name in windows]
-            view = await view_of(shown, store.end_s * SECOND_NS - 1, caught_up=True, roll_ups_only=True)
+            groups = list(store.group_windows(WINDOWS if signals else shown))
+            told = [item for item in groups if item.window in shown]
+            view = await view_of(told, store.end_s * SECOND_NS - 1, caught_up=True, roll_ups_only=True)
             if signals:
                 if store.end_s // WEEK_EVERY_S != week_hour:
                     week_hour = store.end_s // WEEK_EVERY_S
