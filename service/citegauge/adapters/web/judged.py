@@ -54,7 +54,7 @@ class Judged:
 
     def alerts(self, asked: GroupParams, as_of_s: int) -> dict[str, Any]:
         """The drops of the 24 h before as-of, newest first, of recall (`*`) and of each scorer's scores."""
-        newest_s = (as_of_s // STEP_S + 1) * STEP_S
+        newest_s = as_of_s // STEP_S * STEP_S  # a quarter that has only begun would be judged on less than an hour
         first_s = newest_s - DAY_S
         bounds = {"start_s": first_s - DAY_S, "end_s": newest_s, "step_s": STEP_S, "rows_max": ROWS_MAX}
         rows = self._query(self._sql, {**bounds, "route": asked.route, "top_k_bucket": asked.top_k_bucket})
