@@ -122,17 +122,18 @@ def delay(hours: Floats) -> str:
 
 
 def goal(
-    pages: int, usual: Mapping[int, Sequence[Rate]], found: Mapping[tuple[float, Mood], Mapping[int, Floats]]
+    upto: tuple[int, int], usual: Mapping[int, Sequence[Rate]], found: Mapping[tuple[float, Mood], Mapping[int, Floats]]
 ) -> str:
-    """The two goals, and by how much they are met or missed."""
+    """The two goals, and by how much they are met or missed. `upto`: how many detectors page, and how many alert at all."""
+    pages, rules = upto
     worst = {rate: sum(each.per_month for each in rates[:pages]) for rate, rates in usual.items()}
     counts = {rate: sum(each.found for each in rates[:pages]) for rate, rates in usual.items()}
     met = all(value <= 1 for value in worst.values())
     rows = []
     for (mean, mood), by_k in found.items():
-        for what, upto in (("a page", pages), ("a page or a ticket", pages + 2)):
+        for what, first in (("a page", pages), ("a page or a ticket", rules)):
             rows.append(
-                [f"mean {mean:g}, {mood.name}: {what}", *(delay(each[:upto].min(axis=0)) for each in by_k.values())]
+                [f"mean {mean:g}, {mood.name}: {what}", *(delay(each[:first].min(axis=0)) for each in by_k.values())]
             )
     ks = next(iter(found.values()))
     said = ", ".join(f"{worst[rate]:.2g} at {rate:,}/h ({counts[rate]} seen)" for rate in worst)
