@@ -215,7 +215,7 @@ def _cusum(settings: AlertSettings) -> Alert:
             f"  and ({name}_n:1h >= {settings.traces_min})\n"
             f"  and ({name}_n:before >= {settings.baseline_traces_min})"
         ),
-        hold="15m",
+        hold="5m",
         keep="30m",
         summary=f"{WHERE}: cited-chunk recall has been low for hours",
         description=(
