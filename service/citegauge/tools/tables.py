@@ -23,7 +23,10 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str | None = None) -> Table:
-    """One row per (route, top_k bucket): recall for every window, the newest hour's top-1 score, what dropped."""
+    """One row per (route, top_k bucket): recall for every window and the newest hour's top-1 score; ▼ where one dropped.
+
+    Fits into 80 columns as long as names are short.
+    """
     recall: dict[tuple[str, str], dict[str, WindowStats]] = {}
     scores: dict[tuple[str, str], list[tuple[str, WindowStats]]] = {}
     for item in items:
@@ -34,21 +37,19 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
             recall.setdefault(key, {})[item.window.name] = stats(item.tally, with_scores=False)
         elif item.window.name == "1h":
             scores.setdefault(key, []).append((item.group.scorer, stats(item.tally, with_scores=True)))
-    fallen: dict[tuple[str, str], list[Drop]] = {}
-    for drop in drops:
-        fallen.setdefault((drop.route, drop.top_k_bucket), []).append(drop)
+    fallen = {(drop.route, drop.top_k_bucket) for drop in drops}
     table = Table(
         title=title,
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         pad_edge=False,
         caption="recall: share of the retrieved chunks that the answer cites (a proxy); 95 %: where its mean lies",
     )
-    for name in ("route", "top_k", "window"):
+    for name in ("route", "top_k", "last"):
         table.add_column(name, no_wrap=True)
     for name in ("n", "p25", "p50", "mean", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("top-1 score (1h)\np25/p50/p75", no_wrap=True)
-    table.add_column("dropped (1h)")
+    table.add_column("top-1 (1h)\np25/p50/p75", no_wrap=True)
     for key in sorted(recall):
         if key[1] == UNKNOWN and not any(one.n for one in recall[key].values()):
             continue  # traces without a retrieval have no top_k; they stand in the counters
@@ -61,10 +62,10 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
             [number(one.recall_mean if one else None) for one in found],
             [_between(one.recall_mean_lower, one.recall_mean_upper) if one else "–" for one in found],
             [_score(scorer, one) for scorer, one in sorted(scores.get(key, []))] or ["–"],
-            [f"{drop.what} {drop.after / drop.before - 1:+.0%}" for drop in fallen.get(key, [])],
         )
         table.add_row(
-            *key,
+            f"▼ {key[0]}" if key in fallen else key[0],
+            key[1],
             *("\n".join(lines) for lines in columns),
             style="bold red" if key in fallen else None,
             end_section=True,
