@@ -1,6 +1,6 @@
 """How far the drop alerts can be trusted: false alarms without a regression, and delays of drops. `make trust`.
 
-    python benchmarks/trust.py                      prints it: some ten minutes on one core
+    python benchmarks/trust.py                      prints it: some five minutes of one core
     python benchmarks/trust.py --write docs/trust.md
     python benchmarks/trust.py --quick              seconds; the numbers mean little, but nothing has rotted
 
