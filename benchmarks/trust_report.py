@@ -105,7 +105,11 @@ def alarms(title: str, detectors: Sequence[Named], found: Mapping[int, Sequence[
 def delays(title: str, detectors: Sequence[Named], found: Mapping[tuple[int, float], Floats], unit: str) -> str:
     """Delays by detector, rate and drop."""
     falls = sorted({fall for _, fall in found})
-    parts = [f"## {title}\n\nMedian; in brackets: share found within an hour. –: most not within 24 h. An alert that fires already does not count.\n"]
+    legend = (
+        "Median; in brackets: share found within an hour. –: most not within 24 h. "
+        "An alert that fires already does not count."
+    )
+    parts = [f"## {title}\n\n{legend}\n"]
     for rate in sorted({rate for rate, _ in found}):
         rows = [
             [detector.name, *(delay(found[rate, fall][at]) for fall in falls)] for at, detector in enumerate(detectors)
