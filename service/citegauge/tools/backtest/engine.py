@@ -7,6 +7,7 @@ endpoint: nothing else writes, so time begins with the first sample.
 from __future__ import annotations
 
 import http.client
+import json
 import shutil
 import socket
 import subprocess
@@ -142,7 +143,8 @@ def _running(folder: Path, rules: Path | None = None) -> Iterator[Engine]:
     binary = shutil.which("prometheus")
     if binary is None:
         raise ConfigError(MISSING)
-    (folder / "prometheus.yml").write_text(f"rule_files: [{rules}]\n" if rules else "global: {}\n", encoding="utf-8")
+    settings = f"rule_files: [{json.dumps(str(rules))}]\n" if rules else "global: {}\n"
+    (folder / "prometheus.yml").write_text(settings, encoding="utf-8")
     for left in reversed(range(STARTS_MAX)):
         port = _free_port()
         with (folder / "log").open("wb") as log:
