@@ -9,14 +9,16 @@ import shutil
 import subprocess
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from io import StringIO
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from rich.console import Console
 
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME
 from citegauge.sections import AlertSettings
-from citegauge.tools.backtest import Asked, read_rules, run_backtest
+from citegauge.tools.backtest import Asked, print_report, read_rules, run_backtest
 from citegauge.tools.backtest.alerting import firings
 from citegauge.tools.backtest.history import History
 from citegauge.tools.backtest.report import flat
@@ -205,6 +207,22 @@ def test_a_stretch_without_panes_is_refused(database: ClickHouse) -> None:
     asked = Asked(FROM - 400 * 24 * HOUR_S, FROM - 399 * 24 * HOUR_S, "citegauge", 100)
     with pytest.raises(ConfigError, match="no panes of that time"):
         asyncio.run(run_backtest(database, database.database, read_rules(RULES), asked))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_report_tells_where(report: Report, width: int) -> None:
+    """On a narrow terminal too: the route of each firing, whether it has ended, its peak; and a curve for each pair."""
+    console = Console(width=width, file=StringIO())
+    print_report(report, console)
+    text = cast("StringIO", console.file).getvalue()
+    firings_shown = text.partition("does not fire")[0]
+    assert "support" in firings_shown
+    assert "sales" in firings_shown
+    for word in ("still", "firing", "lasts", "peak"):
+        assert word in firings_shown
+    assert max(map(len, text.splitlines())) <= width
+    for route in ("support 1-5", "sales 1-5", "docs 6-10", "rare 1-5"):
+        assert any(line.startswith(route) for line in text.splitlines()), route
 
 
 def citegauge(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -24,6 +24,8 @@ from citegauge.tools.simulate_spec import MINUTE_NS, SECOND_NS, parse_duration
 
 STEP_NS_MAX = 5 * MINUTE_NS
 """What is held for five minutes would otherwise be told apart from nothing."""
+REPORT_COLUMNS = 120
+"""Width of a report that no terminal bounds."""
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -66,7 +68,7 @@ def backtest(
     if as_json:
         click.echo(msgspec.json.encode(backtesting.as_json(report)).decode())
     else:
-        backtesting.print_report(report, Console())
+        backtesting.print_report(report, Console(width=None if sys.stdout.isatty() else REPORT_COLUMNS))
     if plot is not None:
         backtesting.draw(report, plot)
 

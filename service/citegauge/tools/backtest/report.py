@@ -60,19 +60,16 @@ def print_report(report: Report, console: Console) -> None:
     rows = [(fired, labels, one) for fired in report.fired for labels, one in flat(fired.by_labels)]
     table = Table(
         box=SIMPLE_HEAD,
-        pad_edge=False,
         title=f"{moment(asked.from_s)} to {moment(asked.to_s)} UTC, every {asked.step_s} s",
     )
-    for name in ("alert", "where", "from", "to"):
-        table.add_column(name, no_wrap=name != "where")
-    for name in ("lasts", "peak"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("alert", "where", "from", "to", "lasts", "peak"):  # all may fold: what may not would push others out
+        table.add_column(name, overflow="fold", justify="right" if name in ("lasts", "peak") else "left")
     for fired, labels, one in rows[:FIRINGS_SHOWN_MAX]:
-        ends = "still firing" if one.to_s is None else moment(one.to_s)
+        ends = "still firing" if one.to_s is None else day_time(one.to_s)
         lasts = duration((one.to_s or asked.to_s) - one.from_s)
         style = "bold red" if fired.rule.labels.get("severity") == "page" else None
         table.add_row(
-            fired.rule.name, where(labels), moment(one.from_s), ends, lasts, f"{one.value_max:.3g}", style=style
+            fired.rule.name, where(labels), day_time(one.from_s), ends, lasts, f"{one.value_max:.3g}", style=style
         )
     if rows:
         console.print(table)
@@ -159,8 +156,8 @@ def flat(by_labels: dict[Labels, list[Firing]]) -> list[tuple[Labels, Firing]]:
 
 
 def where(labels: Labels) -> str:
-    """The labels that tell one firing from another."""
-    return ", ".join(f"{name}={value}" for name, value in labels if name not in ("job", "instance")) or "–"
+    """The values that tell one firing from another; --json has the names."""
+    return ", ".join(value for name, value in labels if name not in ("job", "instance")) or "–"
 
 
 def finite(value: float) -> float | None:
@@ -176,6 +173,11 @@ def iso(time_s: int) -> str:
 def moment(time_s: int) -> str:
     """For a table, UTC."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def day_time(time_s: int) -> str:
+    """Shorter, under a title that names the year."""
+    return moment(time_s)[5:]
 
 
 def duration(seconds: int) -> str:
