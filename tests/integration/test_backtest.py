@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
@@ -270,6 +271,21 @@ def test_the_command_tells_and_draws(config: str, tmp_path: Path) -> None:
     assert "Low: fires once" in text.stdout
     assert "Not replayable" in text.stdout
     assert "Gone" in text.stdout
+
+
+def test_a_stopped_command_leaves_nothing_behind(config: str, tmp_path: Path) -> None:
+    """SIGTERM ends its Prometheus too, and removes what that had stored."""
+    command = [sys.executable, "-m", "citegauge", "backtest", "--config", config]
+    process = subprocess.Popen(command, env=child_environment() | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE)
+    logs = "citegauge-backtest-*/data/wal"
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(logs)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert process.poll() is None
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert not list(tmp_path.glob("citegauge-backtest-*"))
 
 
 def test_without_prometheus_the_command_ends_with_status_2(config: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ def backtest(
         backtesting.check_plot(plot)
     asked = _asked(settings, start, end, step)
     text = rule_file(settings.alerts) if rules is None else _read(rules)
-    with _bar() as advance:
+    with _ending_in_order(), _bar() as advance:
         report = bootstrap.backtest(settings, asked, text, advance)
     if as_json:
         click.echo(msgspec.json.encode(backtesting.as_json(report)).decode())
@@ -95,6 +96,16 @@ def _read(path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path} is not a rule file: it is not UTF-8") from exc
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM as an exception, so that our Prometheus and its folder go with us."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
