@@ -343,8 +343,8 @@ class WebSettings(Section):
     """Address to listen on; any but loopback wants `web.token`."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 9464
     """Port to listen on; 0 takes a free one."""
-    series_max: Count = 2_000
-    """(route, top_k bucket) pairs exported to Prometheus; further ones are counted, not exported."""
+    series_max: Count = 500
+    """(route, top_k bucket) pairs exported to Prometheus, those with most traces, at about 150 series each."""
     token: SecretStr = SecretStr("")
     """Asked for by everything but the health checks and the page's own files (`Authorization: Bearer …`)."""
     hosts: tuple[str, ...] = ()

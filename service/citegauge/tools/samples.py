@@ -15,12 +15,13 @@ from citegauge.adapters.rolling import RollTier, View
 from citegauge.domain.recall import STATE_NAMES
 from citegauge.domain.signals import Signal
 from citegauge.domain.summary import SHARES
-from citegauge.domain.window import MERGED
+from citegauge.domain.window import MERGED, WINDOWS
 from citegauge.metrics import Sample
 from citegauge.pipeline import KIND_NAMES
 from citegauge.ports import WindowRow
 from citegauge.tools.replay import RECALL_STATS, SCORE_STATS
 
+DAY = WINDOWS[-1].name
 TABLES = {
     "TraceRow": "traces",
     "TraceTombstone": "traces_deleted",
@@ -31,9 +32,10 @@ TABLES = {
 
 
 def window_samples(view: View, series_max: int) -> Iterator[Sample]:
-    """Roll-ups only, in a fixed order, at most `series_max` (route, top_k bucket) pairs."""
+    """Roll-ups only, at most `series_max` (route, top_k bucket) pairs: those with most measured traces in a day."""
     rolled = [row for row in view.rows if row.model == MERGED and row.retriever_version == MERGED]
-    pairs = sorted({(row.route, row.top_k_bucket) for row in rolled})
+    n = {(row.route, row.top_k_bucket): row.n for row in rolled if row.window == DAY and row.scorer == MERGED}
+    pairs = sorted(n, key=lambda pair: (-n[pair], pair))
     kept = set(pairs[:series_max])
     for row in rolled:
         if (row.route, row.top_k_bucket) in kept:
