@@ -126,12 +126,13 @@ def _worked(kafka: str, front: ClickHouseFront, folder: Any) -> tuple[Site, str,
                 and worker.value("citegauge_dead_letters_total") > 0
                 and worker.value("citegauge_position_lag_records", topic=name) == 0
                 and worker.value("citegauge_window_traces", window="1h", state="measured") > 200
+                and worker.value("citegauge_compared_recall_traces", side="after") > 200  # once a minute
                 and worker.value("citegauge_as_of_caught_up") == 1
                 and worker.value("citegauge_clickhouse_rows_total", table="traces") > 0
                 and worker.value("citegauge_clickhouse_backlog_rows") == 0
             ),
-            "everything is read, stored and shown",
-            120,
+            "everything is read, stored, compared and shown",
+            180,
         )
         _, text = worker.get("/metrics")
         end_s = int(time.time()) // 60 * 60
