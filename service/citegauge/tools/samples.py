@@ -15,13 +15,12 @@ from citegauge.adapters.rolling import RollTier, View
 from citegauge.domain.recall import STATE_NAMES
 from citegauge.domain.signals import Signal
 from citegauge.domain.summary import SHARES
-from citegauge.domain.window import MERGED, WINDOWS
+from citegauge.domain.window import MERGED
 from citegauge.metrics import Sample
 from citegauge.pipeline import KIND_NAMES
 from citegauge.ports import WindowRow
 from citegauge.tools.replay import RECALL_STATS, SCORE_STATS
 
-DAY = WINDOWS[-1].name
 TABLES = {
     "TraceRow": "traces",
     "TraceTombstone": "traces_deleted",
@@ -32,9 +31,12 @@ TABLES = {
 
 
 def window_samples(view: View, series_max: int) -> Iterator[Sample]:
-    """Roll-ups only, at most `series_max` (route, top_k bucket) pairs: those with most measured traces in a day."""
+    """Roll-ups only, at most `series_max` (route, top_k bucket) pairs: those with most measured traces in any window."""
     rolled = [row for row in view.rows if row.model == MERGED and row.retriever_version == MERGED]
-    n = {(row.route, row.top_k_bucket): row.n for row in rolled if row.window == DAY and row.scorer == MERGED}
+    n: dict[tuple[str, str], int] = {}
+    for row in rolled:
+        pair = row.route, row.top_k_bucket
+        n[pair] = max(n.get(pair, 0), row.n)
     pairs = sorted(n, key=lambda pair: (-n[pair], pair))
     kept = set(pairs[:series_max])
     for row in rolled:
