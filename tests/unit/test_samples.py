@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import View, window_row
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
 from citegauge.domain.window import WINDOWS, RollUp, roll_up
+from citegauge.metrics import Sample
 from citegauge.tools.samples import window_samples
 
 
@@ -26,3 +31,32 @@ def test_past_the_cap_the_routes_with_most_traces_are_shown() -> None:
     assert {sample.labels[0] for sample in samples if sample.name == "citegauge_window_traces"} == {"b", "c"}
     (dropped,) = [sample.value for sample in samples if sample.name == "citegauge_window_series_dropped"]
     assert dropped == 1
+
+
+def test_who_asks_while_metrics_are_rendered_shares_the_next_rendering() -> None:
+    """Ten who ask during the first rendering cost one more, not ten; and nobody gets what is older than the question."""
+    entered, released, renderings = threading.Event(), threading.Event(), []
+
+    def samples() -> list[Sample]:
+        renderings.append(None)
+        entered.set()
+        assert released.wait(30)
+        return [Sample("citegauge_windows_ready", (), len(renderings))]
+
+    exporter = Exporter(samples)
+    with ThreadPoolExecutor(11) as pool:
+        first = pool.submit(exporter.render)
+        assert entered.wait(30)
+        asking = threading.Barrier(11)
+
+        def ask() -> bytes:
+            asking.wait(30)
+            return exporter.render()[0]
+
+        others = [pool.submit(ask) for _ in range(10)]
+        asking.wait(30)
+        released.set()
+        assert b"citegauge_windows_ready 1.0" in first.result(30)[0]
+        texts = [other.result(30) for other in others]
+    assert len(renderings) <= 3, "whoever was not quick enough to ask in time shares one more"
+    assert all(b"citegauge_windows_ready 1.0" not in text for text in texts)
