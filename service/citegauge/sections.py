@@ -182,7 +182,7 @@ class JoinSettings(Section):
     traces_max: Count = 500_000
     """Traces in flight per partition (about 1 kB each); past it the oldest open minute is closed early."""
     groups_max: Count = 2_000
-    """Open groups per partition; past it unlisted routes become `other`."""
+    """Open groups per partition (up to 100 kB each in a worker with all stages); past it unlisted routes become `other`."""
     record_bytes_max: Count = 4 * 1024 * 1024
     """A longer record is a dead letter."""
     dead_letter_payload: bool = False
