@@ -10,7 +10,7 @@ import pytest
 
 from citegauge.domain.policy import SECOND_NS
 from support.fault_inputs import event
-from support.faults import PAST_NS, RSS_MB_MAX
+from support.faults import PAST_NS, RSS_MB_MAX, SETTLE_S_MAX
 from support.kafka import create_topic, unique
 from support.worker import produce
 from support.worker_tables import stored
@@ -67,7 +67,7 @@ def test_a_hundred_thousand_routes(trial: MakeTrial) -> None:
         t.healed()
         t.until_recovered(worker)
         # Of so many series a scrape may take longer than it is given.
-        worker.until(lambda: worker.value("citegauge_routes_frozen") == 3, "routes are frozen everywhere")
+        worker.until(lambda: worker.value("citegauge_routes_frozen") == 3, "routes are frozen", SETTLE_S_MAX)
         assert worker.value("citegauge_open_groups") <= 3 * 2_001
         t.verify(worker, rss_mb_max=RSS_MB_MAX + 6_000 * 100 // 1_000)  # what `join.groups_max` says of a group
         routes_stored = {key[1] for key in stored(t.database, t.site.database).panes}
