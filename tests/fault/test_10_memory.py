@@ -72,7 +72,8 @@ def test_a_hundred_thousand_routes(trial: MakeTrial) -> None:
         t.verify(worker, rss_mb_max=RSS_MB_MAX + 6_000 * 100 // 1_000)  # what `join.groups_max` says of a group
         routes_stored = {key[1] for key in stored(t.database, t.site.database).panes}
         assert "other" in routes_stored
-        assert len(routes_stored) <= 3 * 2_001
+        # The cap is on open groups: as minutes close, others take their place.
+        assert len(routes_stored) < routes / 4
         t.measures.verdict = f"{len(routes_stored)} of {routes} routes, the rest `other`"
 
 
