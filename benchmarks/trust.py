@@ -23,7 +23,7 @@ import numpy as np
 
 import trust_detect as detect
 import trust_report as report
-from citegauge.domain.cusum import DAY_POLICY, POLICY
+from citegauge.domain.cusum import POLICY
 from citegauge.sections import AlertSettings
 from trust_detect import Bools
 from trust_traffic import (
@@ -142,7 +142,7 @@ class Detector(NamedTuple):
 
 def _day_cusum(world: World) -> Bools:
     """Against the 7 days before that day."""
-    return detect.cusum(world.cells, detect.usual(world.cells, PER_DAY, day=False), DAY_POLICY) >= 1
+    return detect.cusum(world.cells, detect.usual(world.cells, PER_DAY, day=False), detect.DAY_POLICY) >= 1
 
 
 RECALL = (

@@ -21,6 +21,9 @@ from trust_traffic import CELL_S, PER_DAY, PER_HOUR, Cells, Floats
 Bools = NDArray[np.bool_]
 DAY_BLOCKS, WEEK_BLOCKS = 24, 168
 TESTED = TESTED_S // CELL_S
+DAY_POLICY = Policy(cell_s=900, window_s=24 * 3_600)
+"""Over the 24 h window's cells, against the 7 days before that day: also finds what a few traces an hour show in a day.
+No rule uses it; it is measured to know what it would be worth."""
 
 
 class Usual(NamedTuple):

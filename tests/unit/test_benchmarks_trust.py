@@ -14,7 +14,7 @@ import pytest
 
 from citegauge.domain.baseline import BLOCK_S, TESTED_S, Baseline, Cell, baseline_of, pooled, usual
 from citegauge.domain.compare import Part, like_for_like
-from citegauge.domain.cusum import DAY_POLICY, POLICY, Policy, cusum
+from citegauge.domain.cusum import POLICY, Policy, cusum
 from citegauge.domain.distribution import fraction_key, fraction_value, histogram_key, quantiles
 from citegauge.domain.intervals import Moments
 from citegauge.domain.shift import shift
@@ -67,7 +67,7 @@ def test_recall_detectors_are_the_domains(
     cells = traffic.simulate(rng, of, per_hour, traffic.USUAL, (SERIES, DAYS * DAY), fall_at)
     normal, slow = detect.usual(cells), detect.usual(cells, DAY, day=False)
     hour = detect.compared(cells, np.nan_to_num(normal.between))
-    ratios = detect.cusum(cells, normal, POLICY), detect.cusum(cells, slow, DAY_POLICY)
+    ratios = detect.cusum(cells, normal, POLICY), detect.cusum(cells, slow, detect.DAY_POLICY)
     medians = detect.median(cells, of.values)
     for row in range(SERIES):
         fine, coarse = written_out(cells, row), written_out(cells, row, 3)
@@ -83,7 +83,7 @@ def test_recall_detectors_are_the_domains(
             same_cusum(fine, end_s, expected, POLICY, ratios[0][row, at - 1])
             until_s = (end_s - 86_400) // BLOCK_S * BLOCK_S
             week = baseline_of(between(fine, until_s - 144 * BLOCK_S, until_s))
-            same_cusum(coarse, end_s, week, DAY_POLICY, ratios[1][row, at - 1])
+            same_cusum(coarse, end_s, week, detect.DAY_POLICY, ratios[1][row, at - 1])
             same_median(cells, row, int(at), medians[row, at - 1])
 
 

@@ -49,8 +49,6 @@ class Policy:
 
 POLICY = Policy()
 """Over the 6 h window's cells, against `baseline.usual`."""
-DAY_POLICY = Policy(cell_s=900, window_s=24 * 3_600)
-"""Over the 24 h window's cells, against the 7 days before that day: also finds what a few traces an hour show in a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

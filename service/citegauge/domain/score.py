@@ -258,10 +258,6 @@ def _answer(generations: list[Span], spans: Sequence[Span]) -> Span | None:
     return max(captured, key=lambda span: (span.end_ns, span.span_id), default=None)
 
 
-def _unique(ids: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(ids))
-
-
 def _listed(stage: list[Span]) -> Sequence[str]:
     """The ids of a stage's spans as they were listed. A stage of final ids has them on every span, any other on none."""
     if len(stage) == 1:

@@ -53,7 +53,7 @@ def shift(before: Mapping[int, int], after: Mapping[int, int], *, between: float
     if min(past.n, now.n) < SHIFT_N_MIN or past.variance <= 0.0:
         return None
     sd = math.sqrt(past.variance)
-    distance, spread = _areas(before, after)
+    distance, spread = areas(before, after)
     error = math.sqrt(1.0 / past.n + 1.0 / now.n + between / past.variance)
     limit = max(EFFECT_MIN_SD, error * (math.sqrt(2.0 / math.pi) * spread / sd + Z))
     return Shift(
@@ -64,13 +64,8 @@ def shift(before: Mapping[int, int], after: Mapping[int, int], *, between: float
     )
 
 
-def wasserstein(before: Mapping[int, int], after: Mapping[int, int]) -> float:
-    """Wasserstein-1 distance of two non-empty counts, in the values' unit."""
-    return _areas(before, after)[0]
-
-
-def _areas(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[float, float]:
-    """∫ |F - G| dx, and ∫ sqrt(H (1 - H)) dx of the two taken together."""
+def areas(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[float, float]:
+    """∫ |F - G| dx, the Wasserstein-1 distance of two non-empty counts, and ∫ sqrt(H (1 - H)) dx of both together."""
     n, m = sum(before.values()), sum(after.values())
     points = sorted((histogram_value(key), key) for key in before.keys() | after.keys())
     distance, spread = [], []
