@@ -54,6 +54,9 @@ def cli(verbose: bool) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger("citegauge").setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not verbose:  # what they warn of they also raise, and then we say it
+        for library in ("urllib3", "clickhouse_connect"):
+            logging.getLogger(library).setLevel(logging.ERROR)
 
 
 @cli.command(short_help="The worker: Kafka in, ClickHouse and /metrics out.")

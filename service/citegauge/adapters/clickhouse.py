@@ -14,6 +14,7 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, LifoQueue
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ import clickhouse_connect
 import msgspec
 from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.exceptions import ClickHouseError, Error, OperationalError
+from urllib3.exceptions import NewConnectionError
 
 from citegauge.errors import ConfigError, FatalError, RetryableError
 from citegauge.ports import LateRow, PaneRow, Row, TraceRow, TraceTombstone, WindowRow
@@ -110,7 +112,7 @@ _HINTS: Mapping[int, str] = {
     497: "grant the ClickHouse user what it lacks",
     516: "check the ClickHouse user and password",
 }
-_HTTP_STATUS = re.compile(r"HTTP status (\d{3})\b")
+_PASSING_STATUS = re.compile(r"HTTP status ([5-9]\d\d|408|429)\b")
 _MESSAGE_CHARS_MAX = 500
 
 
@@ -374,12 +376,14 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
+    message = f"ClickHouse: {what} failed: {shorten(str(error), _MESSAGE_CHARS_MAX, placeholder='…')}"
+    nobody = _unreached(error)
+    if nobody is not None:
+        return RetryableError(f"no ClickHouse answers at {nobody.conn.host}:{nobody.conn.port} (clickhouse.url)")
     code = error.code if isinstance(error, Error) else None
-    message = f"ClickHouse: {what} failed: {_one_line(error)}"
     if code is None:
-        status = _HTTP_STATUS.search(str(error))
         # Without a code it is the network or a proxy that speaks. What the driver itself refuses is a defect of ours.
-        passing = isinstance(error, OperationalError) or (status is not None and _passing_status(int(status[1])))
+        passing = isinstance(error, OperationalError) or _PASSING_STATUS.search(str(error)) is not None
     else:
         passing = code in RETRYABLE_CODES
     if passing:
@@ -388,10 +392,9 @@ def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
     return FatalError(f"{message} -> {hint}" if hint else message)
 
 
-def _passing_status(status: int) -> bool:
-    return status >= 500 or status in {408, 429}
-
-
-def _one_line(error: ClickHouseError) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= _MESSAGE_CHARS_MAX else text[:_MESSAGE_CHARS_MAX] + "…"
+def _unreached(error: BaseException | None) -> NewConnectionError | None:
+    """The failed connection behind an error of the driver, whose own text is an address three times over."""
+    while error is not None and not isinstance(error, NewConnectionError):
+        reason = getattr(error, "reason", None)  # of urllib3's; a text in ssl's
+        error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
+    return error

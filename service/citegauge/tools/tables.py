@@ -86,23 +86,23 @@ def trace_table(found: Replay) -> Table:
     """One row per trace, the newest last."""
     table = Table(
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         pad_edge=False,
-        caption="retr: chunks retrieved; cit: of them cited; hall: cited but never retrieved",
+        caption="time: UTC; cited: of the retrieved chunks; hall: cited but never retrieved",
     )
-    for name in ("trace", "time (UTC)", "state", "route", "top_k"):
-        table.add_column(name, no_wrap=name != "route")
-    for name in ("retr", "cit", "hall", "recall", "top-1"):
+    for name in ("trace", "time", "state", "route", "top_k"):
+        table.add_column(name, no_wrap=name != "route", min_width=8 if name == "route" else None)
+    for name in ("cited", "hall", "recall", "top-1"):
         table.add_column(name, justify="right", no_wrap=True)
     shown = found.results[-TRACES_SHOWN_MAX:]
     for result in shown:
         table.add_row(
-            result.trace_id.hex()[:8] + "…",
+            result.trace_id.hex()[:8],
             rfc3339(result.event_ns)[11:19],
             STATE_NAMES[result.state],
             result.group.route,
             result.group.top_k_bucket,
-            str(len(result.retrieved)),
-            str(len(result.cited_ranks)),
+            f"{len(result.cited_ranks)}/{len(result.retrieved)}",
             str(len(result.hallucinated)),
             number(result.recall),
             number(result.top1_score),
