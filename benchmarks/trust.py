@@ -1,11 +1,11 @@
 """How far the drop alerts can be trusted: false alarms without a regression, and delays of drops. `make trust`.
 
-    python benchmarks/trust.py                      prints it: some five minutes of one core
+    python benchmarks/trust.py                      prints it: half an hour of one core; takes all there are
     python benchmarks/trust.py --write docs/trust.md
     python benchmarks/trust.py --quick              seconds; the numbers mean little, but nothing has rotted
 
 Traffic: trust_traffic.py; detectors, held to the service's own code by a test: trust_detect.py. A series is one route and
-bucket with one full group. Everything is evaluated at the end of each 5-minute cell (the service: each minute).
+bucket with one full group. Everything is evaluated each minute, as Prometheus does it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cached_property
@@ -25,6 +26,8 @@ import trust_detect as detect
 import trust_report as report
 from citegauge.domain.cusum import POLICY
 from citegauge.sections import AlertSettings
+from citegauge.tools.rules import alerts
+from citegauge.tools.simulate_spec import SECOND_NS, parse_duration
 from trust_detect import Bools
 from trust_traffic import (
     CALM,
@@ -51,10 +54,14 @@ SERIES = 360
 WARM_DAYS, MONTH_DAYS = 7, 30
 NAIVE_RATIO = 0.8
 CUSUM_PAGE_RATIO = 1.25
-PAGE_S, TICKET_S, CUSUM_S = (300, 900), (900, 1_800), (300, 1_800)
-"""`for` and `keep_firing_for` of pages, tickets and CUSUMs."""
-OLD_Z = (5.0, 4.0)
-"""Welch's z of the page and the ticket before there were baselines."""
+HOLDS = {
+    alert.name: (parse_duration(alert.hold) // SECOND_NS, parse_duration(alert.keep) // SECOND_NS)
+    for alert in alerts(AlertSettings())
+}
+"""`for` and `keep_firing_for` of the alerts."""
+CUSUM = "CitegaugeRecallCusum"
+OLD_Z, OLD_PAGE_S, OLD_TICKET_S = (5.0, 4.0), (300, 900), (900, 1_800)
+"""Of the page and the ticket before there were baselines: Welch's z, `for` and `keep_firing_for`."""
 
 
 class Size(NamedTuple):
@@ -146,14 +153,14 @@ def _day_cusum(world: World) -> Bools:
 
 
 RECALL = (
-    Detector("page: hour", lambda world: world.hour_rule(page=True), *PAGE_S),
-    Detector("ticket: hour", lambda world: world.hour_rule(page=False), *TICKET_S),
-    Detector("ticket: CUSUM", lambda world: world.cusum_rule(1.0), *CUSUM_S),
-    Detector(f"not wired: CUSUM ≥ {CUSUM_PAGE_RATIO}", lambda world: world.cusum_rule(CUSUM_PAGE_RATIO), *CUSUM_S),
-    Detector("not wired: CUSUM of 24 h", _day_cusum, *CUSUM_S),
-    Detector("before: page (Welch)", lambda world: world.old_rule(page=True), *PAGE_S),
-    Detector("before: ticket (Welch)", lambda world: world.old_rule(page=False), *TICKET_S),
-    Detector(f"naive: p50 < {NAIVE_RATIO} × week 1", World.naive, *PAGE_S),
+    Detector("page: hour", lambda world: world.hour_rule(page=True), *HOLDS["CitegaugeRouteRecallDrop"]),
+    Detector("ticket: hour", lambda world: world.hour_rule(page=False), *HOLDS["CitegaugeRecallDrop"]),
+    Detector("ticket: CUSUM", lambda world: world.cusum_rule(1.0), *HOLDS[CUSUM]),
+    Detector(f"not wired: CUSUM ≥ {CUSUM_PAGE_RATIO}", lambda world: world.cusum_rule(CUSUM_PAGE_RATIO), *HOLDS[CUSUM]),
+    Detector("not wired: CUSUM of 24 h", _day_cusum, *HOLDS[CUSUM]),
+    Detector("before: page (Welch)", lambda world: world.old_rule(page=True), *OLD_PAGE_S),
+    Detector("before: ticket (Welch)", lambda world: world.old_rule(page=False), *OLD_TICKET_S),
+    Detector(f"naive: p50 < {NAIVE_RATIO} × week 1", World.naive, *OLD_PAGE_S),
 )
 PAGES, RULES = 1, 3
 """How many of them page, and how many are alerts of `citegauge rules`."""
@@ -174,8 +181,8 @@ def _score_shift(world: World) -> Bools:
 
 
 SCORE = (
-    Detector("ticket: score drop", _score_drop, *TICKET_S),
-    Detector("ticket: score shift", _score_shift, *TICKET_S),
+    Detector("ticket: score drop", _score_drop, *HOLDS["CitegaugeTop1ScoreDrop"]),
+    Detector("ticket: score shift", _score_shift, *HOLDS["CitegaugeScoreShift"]),
 )
 
 
@@ -273,7 +280,7 @@ def alarms_of(cases: Sequence[Case], of: Evaluated) -> list[Alarms]:
 def sections(size: Size, of: Evaluated) -> Iterator[str]:
     """The report, part by part as it is measured."""
     plan = Plan(size)
-    yield report.traffic(MEAN, size.delay_ks, (CALM, USUAL, LIVELY))
+    yield report.traffic((MEAN, MEAN_HIGH), size.delay_ks, (CALM, USUAL, LIVELY))
     for mood in (USUAL, CALM, LIVELY):
         found = {rate: alarms_of(plan.still(mood, rate), of) for rate in RATES}
         yield report.alarms(f"False alarms without a regression, {mood.name} mood", RECALL, found)
@@ -298,7 +305,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only to see that everything still runs")
     parser.add_argument("--write", type=Path, help="write it to this file, too")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one a core)")
     options = parser.parse_args()
     command = "python benchmarks/trust.py" + (" --quick" if options.quick else "")
     parts = [report.opening(command, dt.datetime.now(dt.UTC).date())]

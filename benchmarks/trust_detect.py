@@ -7,6 +7,7 @@ are taken anew each full hour, which changes nothing but the cost.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -143,7 +144,8 @@ def cusum(cells: Cells, baseline: Usual, policy: Policy) -> Floats:
     """`cusum.cusum(...).ratio`; 0 where there is none."""
     step, window = policy.cell_s // CELL_S, policy.window_s // CELL_S
     n, s = summed(cells.n), summed(cells.total)
-    traces = last(n, window)
+    full = np.arange(1, n.shape[1]) // step * step  # the policy's own cells stand at the full step, the newest is open
+    traces = n[:, 1:] - n[:, np.maximum(full - window, 0)]
     with np.errstate(divide="ignore", invalid="ignore"):
         fall = policy.fall * baseline.mean
         inflation = 1 + traces * 3_600 / policy.window_s * baseline.between / baseline.variance
@@ -152,20 +154,20 @@ def cusum(cells: Cells, baseline: Usual, policy: Policy) -> Floats:
         reference = fall / 2 + policy.wander * np.sqrt(baseline.between)
         per_n, per_total = fall * (baseline.mean - reference) / variance, fall / variance
         limit = _limits(information, policy)
-    ratio = _statistic(n, s, per_n, per_total, range(step, window + 1, step)) / limit
+    starts = [np.maximum(full - back, 0) for back in range(0, window + 1, step)]
+    ratio = _statistic(n, s, per_n, per_total, starts) / limit
     return np.where((traces >= policy.traces_min) & np.isfinite(ratio), ratio, 0.0)
 
 
-def _statistic(n: Floats, s: Floats, per_n: Floats, per_total: Floats, lengths: range) -> Floats:
-    """The largest likelihood ratio of the last so many cells, and 0. One row at a time: it stays in the cache."""
+def _statistic(n: Floats, s: Floats, per_n: Floats, per_total: Floats, starts: Sequence[NDArray[np.int64]]) -> Floats:
+    """The largest likelihood ratio from one of `starts` on, and 0. One row at a time: it stays in the cache."""
     found = np.zeros_like(per_n)
     for row in range(len(found)):
         level = per_n[row] / per_total[row]
-        best = s[row, 1:] - level * n[row, 1:]
-        now = best.copy()
-        for length in lengths:
-            earlier = s[row, :-length] - level[length - 1 :] * n[row, :-length]
-            np.fmax(best[length - 1 :], earlier, out=best[length - 1 :])
+        now = s[row, 1:] - level * n[row, 1:]
+        best = now.copy()
+        for start in starts:
+            np.fmax(best, s[row, start] - level * n[row, start], out=best)
         found[row] = np.fmax(0.0, per_total[row] * (best - now))
     return found
 

@@ -50,29 +50,35 @@ def opening(command: str, day: dt.date) -> str:
     return (
         "# How far the alerts can be trusted\n\n"
         f"Written by `{command}` on {day}; not by hand. Traffic is simulated: it says what the rules do when routes behave "
-        "like this, not that yours do.\n"
+        "like this, not that yours do. Everything is evaluated each minute; what the way from a span to a rule takes on top "
+        "(publishing, scraping, evaluating: one to three minutes) is not in the delays.\n"
     )
 
 
-def traffic(mean: float, ks: Sequence[int], moods: Sequence[Mood]) -> str:
+def traffic(means: Sequence[float], ks: Sequence[int], moods: Sequence[Mood]) -> str:
     """The assumptions."""
     level = "; ".join(
         f"{mood.name}: topic mix {mood.wander:.0%} sd, daily cycle ±{mood.cycle:.0%}, together {mood.level_sd:.1%} sd"
         for mood in moods
     )
     rows = [
-        ["sd of a trace", *(f"{recalls(k, mean).sd:.3f}" for k in ks)],
-        *(
-            [
-                f"hours that {what} must take at {RATE_GOAL}/h (Lorden's bound)",
-                *(f"{_lorden(k, mean, length_s):.1f}" for k in ks),
-            ]
-            for what, length_s in (("a page", MONTH_S), ("a ticket", WEEK_S))
-        ),
+        row
+        for mean in means
+        for row in (
+            [f"mean {mean:g}: sd of a trace", *(f"{recalls(k, mean).sd:.3f}" for k in ks)],
+            *(
+                [
+                    f"mean {mean:g}: hours that {what} must take at {RATE_GOAL}/h (Lorden's bound)",
+                    *(f"{_lorden(k, mean, length_s):.1f}" for k in ks),
+                ]
+                for what, length_s in (("a page", MONTH_S), ("a ticket", WEEK_S))
+            ),
+        )
     ]
     return (
         "## Traffic\n\n"
-        f"Beta-binomial citations (correlation {RHO}) around a mean recall of {mean}; two topics {TOPIC_SPREAD:.0%} above "
+        f"Beta-binomial citations (correlation {RHO}) around a mean recall of {means[0]:g}, and of "
+        f"{means[1]:g} where it says so; two topics {TOPIC_SPREAD:.0%} above "
         f"and below it, whose mix wanders with a correlation time of {WANDER_H:g} h; traffic ±{TRAFFIC_CYCLE:.0%} by day. "
         f"How much a level moves without any regression, relative to it: {level}.\n\n"
         + table(["k", *map(str, ks)], rows)
@@ -122,7 +128,7 @@ def delay(hours: Floats) -> str:
     """Median and share within an hour."""
     middle = float(np.quantile(hours, 0.5, method="higher"))
     within = f"({float((hours <= 1).mean()):.0%})"
-    return f"{middle:.1f} {within}" if math.isfinite(middle) else f"– {within}"
+    return f"{middle:.{2 if middle < 2 else 1}f} {within}" if math.isfinite(middle) else f"– {within}"
 
 
 def goal(
@@ -158,6 +164,6 @@ def _verdict(rules: int, found: Mapping[tuple[float, Mood], Mapping[int, Floats]
         ]
         met = "met" if max(middles) <= 1 else "missed"
         said.append(
-            f"{met} at mean {mean:g}, {mood.name} mood (half of them within {min(middles):.1f} to {max(middles):.1f} h)"
+            f"{met} at mean {mean:g}, {mood.name} mood (half of them within {min(middles):.2f} to {max(middles):.2f} h)"
         )
     return "; ".join(said)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from citegauge.domain.distribution import histogram_key, histogram_value
 
-CELL_S = 300
+CELL_S = 60
 PER_HOUR = 3_600 // CELL_S
 PER_DAY = 24 * PER_HOUR
 

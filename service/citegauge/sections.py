@@ -302,7 +302,7 @@ class AlertSettings(Section):
     """Fall of the mean top-1 score of one scorer, in standard deviations of the day, that raises a ticket."""
     page_z_min: Annotated[float, Field(ge=2)] = 5.0
     """Standard errors, how much an hour wanders included, by which a fall must exceed chance to page (docs/trust.md)."""
-    ticket_z_min: Annotated[float, Field(ge=2)] = 4.5
+    ticket_z_min: Annotated[float, Field(ge=2)] = 4.25
     """The same for a ticket."""
     low_confidence_ratio: Ratio = 0.05
     """Rise over the day of the share of traces of low confidence, like for like, that raises a ticket."""

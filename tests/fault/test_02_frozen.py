@@ -19,7 +19,8 @@ def test_a_zombie_that_still_wants_to_write(trial: MakeTrial) -> None:
     """A frozen worker's partitions go to another; what it still writes when it wakes up loses, and it joins again."""
     with trial("2 SIGSTOP > session, SIGCONT") as t:
         first = t.worker()
-        with t.feed(for_s=40) as feed:
+        until_reading(first)
+        with t.feed(for_s=240) as feed:
             first.until(lambda: first.value("citegauge_records_total") > 300, "the first reads")
             first.send(signal.SIGSTOP)
             second = t.worker()
@@ -28,6 +29,7 @@ def test_a_zombie_that_still_wants_to_write(trial: MakeTrial) -> None:
             second.until(lambda: second.value("citegauge_records_total") > read, "the second reads on")
             assert not feed.done, "the zombie was to wake up in mid-stream"
             first.send(signal.SIGCONT)
+            feed.hurry()
             t.healed()
             t.until_recovered(first)
             first.until(lambda: first.value("citegauge_commit_lag_records") >= 0 and first.alive(), "the first lives")

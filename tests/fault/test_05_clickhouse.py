@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.faults import lasting
+from support.faults import lasting, until_reading
 from support.faulty_proxy import FaultyProxy
 from support.worker_tables import commits
 
@@ -30,6 +30,7 @@ def test_clickhouse_refuses_while_metrics_go_on(trial: MakeTrial, own_front: Cli
     """For two minutes (10 s in a short run) nothing listens: /metrics goes on, no commit passes what is not stored."""
     with trial("5 ClickHouse gone, /metrics goes on", clickhouse=own_front.url) as t:
         worker = t.worker()
+        until_reading(worker)
         with t.feed(for_s=40):
             worker.until(lambda: counted(worker) > 100, "windows show something")
             own_front.kill()

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 
 from citegauge.domain.policy import SECOND_NS
 from support.fault_inputs import ClockSite, event
-from support.faults import lasting
+from support.faults import lasting, until_reading
 from support.kafka import create_topic, unique
 from support.worker_tables import expected, read_topic
 
@@ -115,6 +115,7 @@ def test_the_workers_own_clock_steps_back(trial: MakeTrial, tmp_path: Path) -> N
         clock.step_ns(0)
         t.site = replace(clock)
         worker = t.worker()
+        until_reading(worker)
         with t.feed(for_s=24):
             worker.until(lambda: worker.value("citegauge_records_total") > 300, "it reads")
             clock.step_ns(-2 * HOUR_NS)

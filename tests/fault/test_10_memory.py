@@ -10,7 +10,7 @@ import pytest
 
 from citegauge.domain.policy import SECOND_NS
 from support.fault_inputs import event
-from support.faults import PAST_NS, RSS_MB_MAX, SETTLE_S_MAX
+from support.faults import PAST_NS, RSS_MB_MAX, SETTLE_S_MAX, until_reading
 from support.kafka import create_topic, unique
 from support.worker import produce
 from support.worker_tables import stored
@@ -33,6 +33,7 @@ def test_traces_that_never_complete_at_full_rate(trial: MakeTrial) -> None:
             missing_generation_ratio=0.0,
         )
         worker = t.worker()
+        until_reading(worker)
         in_flight = 0.0
         with t.feed(batch, for_s=30) as feed:
             while not feed.done:

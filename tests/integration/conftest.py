@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from support.worker import MakeSite
 
 
+TEST_S_MAX = 900
+"""Also where Apache Kafka is fetched first, and on a machine three times as slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A time-out ends the whole run, so it is for what hangs and not for what is slow."""
+    for item in items:
+        if "integration" in item.path.parts and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))
+
+
 @pytest.fixture(scope="session")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseFront]:
     """A ClickHouse that all tests share; those that stop it start one of their own."""

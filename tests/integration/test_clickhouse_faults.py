@@ -37,7 +37,7 @@ def front(tmp_path: Path) -> Iterator[ClickHouseFront]:
 @pytest.fixture
 def client(front: ClickHouseFront) -> Iterator[ClickHouse]:
     """A client that loses patience quickly."""
-    clickhouse = connect(HttpTarget(url=front.url, connect_timeout_s=1, send_receive_timeout_s=2))
+    clickhouse = connect(HttpTarget(url=front.url, connect_timeout_s=1, send_receive_timeout_s=5))
     yield clickhouse
     clickhouse.close()
 
@@ -80,7 +80,7 @@ def test_a_frozen_server_times_out_and_the_rows_may_be_sent_again(front: ClickHo
     started = time.monotonic()
     with pytest.raises(RetryableError):
         client.insert([trace_row(NOW, version=2)])
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 25
     front.resume()
     client.insert([trace_row(NOW, version=2)])
     assert client.query("SELECT version FROM traces FINAL") == [{"version": 2}]
@@ -102,8 +102,9 @@ def test_kill_while_inserting_loses_nothing_that_was_acknowledged(front: ClickHo
 
     writing = threading.Thread(target=write)
     writing.start()
-    while len(acknowledged) < 20:
+    while len(acknowledged) < 20 and writing.is_alive():
         time.sleep(0.005)
+    assert writing.is_alive(), "it was to write until the kill"
     front.kill()
     writing.join()
     assert failed

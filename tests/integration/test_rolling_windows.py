@@ -206,7 +206,7 @@ def test_windows_equal_sql_and_survive_restarts_and_roles(
         assert_windows_are_those_of_sql(database, site, worker)
         assert_recall_is_that_of_the_raw_rows(database, site, worker)
         assert_signals_are_those_of_the_panes(database, site, worker)
-        worker.until(lambda: acknowledged(site) == held_from(site), "held back to the oldest open pane, exactly", 20)
+        worker.until(lambda: acknowledged(site) == held_from(site), "held back to the oldest open pane, exactly")
         held = acknowledged(site)
         assert all(offset > 0 for offset in held.values()), "closed panes are not read again"
         worker.kill()
@@ -250,9 +250,9 @@ def test_windows_stay_when_the_reader_stops(make_site: MakeSite, database: Click
     ):
         assert_equal(database, site, expected(site, read_topic(site.kafka, site.topic)), join)
         roll.until(lambda: roll.value("citegauge_as_of_caught_up") == 1, "as-of is now")
-        assert abs(roll.value("citegauge_as_of_timestamp_seconds") - time.time()) < 5
+        assert abs(roll.value("citegauge_as_of_timestamp_seconds") - time.time()) < 60
         assert join.end() == 0
-        roll.until(lambda: roll.value("citegauge_as_of_caught_up") == 0, "nobody says that all is read", 20)
+        roll.until(lambda: roll.value("citegauge_as_of_caught_up") == 0, "nobody says that all is read")
         before = roll.value("citegauge_as_of_timestamp_seconds")
         assert_windows_are_those_of_sql(database, site, roll)
         roll.kill()

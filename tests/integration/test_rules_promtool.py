@@ -314,11 +314,14 @@ def test_a_share_without_a_past_is_quiet(tmp_path: Path) -> None:
     expect_firing(tmp_path, RULES, story(young), {LAST: {}})
 
 
-def test_a_fall_pages_within_the_wait(tmp_path: Path) -> None:
-    """The page comes five minutes after the hour shows the fall, and stays a while when the edge flickers."""
+def test_a_fall_rings_within_the_wait(tmp_path: Path) -> None:
+    """The tickets come two minutes after the hour shows the fall, the page after five."""
     series = story(changed("support", recall=FALLEN))
-    page = {"CitegaugeRouteRecallDrop": 1}
-    expect_firing(tmp_path, RULES, series, {BREAK + 4: {}, BREAK + 6: page})
+    tickets = {"CitegaugeRecallDrop": 2}
+    pages = {"CitegaugeRouteRecallDrop": 1}
+    expect_firing(
+        tmp_path, RULES, series, {BREAK + 1: {}, BREAK + 3: tickets, BREAK + 4: tickets, BREAK + 6: tickets | pages}
+    )
 
 
 def test_settings_move_the_thresholds(tmp_path: Path) -> None:

@@ -31,14 +31,16 @@ def test_a_signal_in_mid_stream_ends_it_cleanly(
 ) -> None:
     """Exit status 0 within the drain time-out; what was read is stored, and committed to the very position."""
     site = make_site(JOIN__JOIN_WINDOW_S="300")  # recent traffic and a long window: nothing closes, nothing is idle
-    batch = pairs(traffic(3, minutes=4, per_minute=400, end_ns=time.time_ns()))
-    with WorkerProcess(site, tmp_path) as worker, Feed(site.kafka, site.topic, batch, per_s=500) as feed:
+    with WorkerProcess(site, tmp_path) as worker:
         worker.until_ready()
-        worker.until(lambda: worker.value("citegauge_records_total") > 300, "it has read something")
-        begun = time.monotonic()
-        assert worker.end(number, END_S_MAX) == 0, worker.log
-        took_s = time.monotonic() - begun
-        assert not feed.done, "the signal was to come in mid-stream"
+        batch = pairs(traffic(3, minutes=4, per_minute=400, end_ns=time.time_ns()))
+        with Feed(site.kafka, site.topic, batch, per_s=200) as feed:
+            worker.until(lambda: worker.value("citegauge_records_total") > 300, "it has read something")
+            begun = time.monotonic()
+            assert worker.end(number, END_S_MAX) == 0, worker.log
+            took_s = time.monotonic() - begun
+            assert not feed.done, "the signal was to come in mid-stream"
+            feed.hurry()
     assert "Traceback" not in worker.log
     positions = {partition: commit.position for partition, commit in commits(site).items()}
     log = [record for record in read_topic(site.kafka, site.topic) if record.offset < positions[record.partition]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from citegauge.adapters.clickhouse import EmbeddedTarget, connect
 from citegauge.adapters.migrations import migrate
+from support.served import END_S
 from support.web_world import DATABASE, World, make_world
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[World]:
-    """A world whose panes stand in ClickHouse."""
-    world = make_world(time.time_ns() // 60_000_000_000 * 60_000_000_000 + 17_000_000_000)
+    """A world whose panes stand in ClickHouse, always the same: chance and the time of day must not decide."""
+    world = make_world((END_S + 17) * 1_000_000_000)
     pytest.importorskip("chdb")
     clickhouse = connect(EmbeddedTarget(), DATABASE)
     clickhouse.command(f"DROP DATABASE IF EXISTS {DATABASE}")

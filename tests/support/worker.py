@@ -251,12 +251,13 @@ def produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | 
 
 
 class Feed:
-    """Sends pairs in the background, `per_s` of them a second, so that a worker can be disturbed in mid-stream."""
+    """Sends pairs in the background, so that a worker can be disturbed in mid-stream: `per_s` a second, until `hurry`."""
 
     def __init__(self, kafka: str, topic: str, batch: Pairs, per_s: int) -> None:
         self._arguments = (kafka, topic, batch, per_s)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._in_a_hurry = False
         self.sent = 0
 
     def __enter__(self) -> Self:
@@ -273,6 +274,10 @@ class Feed:
         """Everything is acknowledged (or sending failed, which leaving the context raises)."""
         return not self._thread.is_alive()
 
+    def hurry(self) -> None:
+        """Send what is left at once: what needed a stream is over."""
+        self._in_a_hurry = True
+
     def _run(self) -> None:
         try:
             asyncio.run(self._send(*self._arguments))
@@ -283,7 +288,8 @@ class Feed:
         async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             begun = time.monotonic()
             while self.sent < len(batch):
-                due = min(len(batch), int((time.monotonic() - begun) * per_s) + 1)
+                paced = int((time.monotonic() - begun) * per_s) + 1
+                due = len(batch) if self._in_a_hurry else min(len(batch), paced)
                 await asyncio.gather(*[await producer.send(topic, value, key) for key, value in batch[self.sent : due]])
                 self.sent = due
                 await asyncio.sleep(POLL_S)

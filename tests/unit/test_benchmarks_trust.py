@@ -19,7 +19,8 @@ from citegauge.domain.distribution import fraction_key, fraction_value, histogra
 from citegauge.domain.intervals import Moments
 from citegauge.domain.shift import shift
 
-DAYS, DAY = 9, 288
+DAYS, DAY, HOUR = 9, 1_440, 60
+"""Cells of a minute."""
 SERIES = 2
 
 
@@ -32,14 +33,14 @@ def benchmark() -> tuple[ModuleType, ModuleType]:
     return importlib.import_module("trust_traffic"), importlib.import_module("trust_detect")
 
 
-def written_out(cells: Any, row: int, length: int = 1) -> list[Cell]:
-    """A series as the domain takes it, in cells of `length` cells."""
+def written_out(cells: Any, row: int) -> list[Cell]:
+    """A series as the domain takes it."""
     found = []
-    for at in range(0, cells.n.shape[1], length):
-        n, total, squares = (float(each[row, at : at + length].sum()) for each in cells[:3])
+    for at in range(cells.n.shape[1]):
+        n, total, squares = (float(each[row, at]) for each in cells[:3])
         mean = total / n if n else 0.0
         variance = max(0.0, squares - n * mean**2) / (n - 1) if n > 1 else 0.0
-        found.append(Cell(at * 300, Moments(int(n), mean, variance)))
+        found.append(Cell(at * 60, Moments(int(n), mean, variance)))
     return found
 
 
@@ -56,7 +57,7 @@ def baselines(cells: list[Cell], end_s: int) -> tuple[Baseline | None, Baseline 
 
 
 @pytest.mark.parametrize("per_hour", [4, 60, 2_000])
-@pytest.mark.parametrize("fall_at", [None, 8 * DAY - 20])
+@pytest.mark.parametrize("fall_at", [None, 8 * DAY - 100])
 def test_recall_detectors_are_the_domains(
     benchmark: tuple[ModuleType, ModuleType], per_hour: int, fall_at: int | None
 ) -> None:
@@ -70,9 +71,9 @@ def test_recall_detectors_are_the_domains(
     ratios = detect.cusum(cells, normal, POLICY), detect.cusum(cells, slow, detect.DAY_POLICY)
     medians = detect.median(cells, of.values)
     for row in range(SERIES):
-        fine, coarse = written_out(cells, row), written_out(cells, row, 3)
-        for at in [*rng.integers(60, DAYS * DAY // 3, 25) * 3, 8 * DAY, 8 * DAY + 3]:
-            end_s = int(at) * 300
+        fine = written_out(cells, row)
+        for at in [*rng.integers(3 * HOUR, DAYS * DAY, 25), 8 * DAY, 8 * DAY + 3]:
+            end_s = int(at) * 60
             expected = usual(*baselines(fine, end_s))
             if expected is None:
                 assert np.isnan(normal.mean[row, at - 1])
@@ -83,7 +84,7 @@ def test_recall_detectors_are_the_domains(
             same_cusum(fine, end_s, expected, POLICY, ratios[0][row, at - 1])
             until_s = (end_s - 86_400) // BLOCK_S * BLOCK_S
             week = baseline_of(between(fine, until_s - 144 * BLOCK_S, until_s))
-            same_cusum(coarse, end_s, week, detect.DAY_POLICY, ratios[1][row, at - 1])
+            same_cusum(fine, end_s, week, detect.DAY_POLICY, ratios[1][row, at - 1])
             same_median(cells, row, int(at), medians[row, at - 1])
 
 
@@ -109,7 +110,7 @@ def same_median(cells: Any, row: int, at: int, seen: float) -> None:
     counts: dict[int, int] = {
         fraction_key(cited, 5): n
         for cited, count in enumerate(cells.counts)
-        if (n := int(count[row, at - 12 : at].sum()))
+        if (n := int(count[row, at - HOUR : at].sum()))
     }
     found = quantiles(counts, fraction_value, [0.5])[0]
     assert np.isnan(seen) if found is None else found == pytest.approx(seen)
@@ -123,9 +124,9 @@ def test_the_shift_is_the_domains(benchmark: tuple[ModuleType, ModuleType]) -> N
     cells = traffic.simulate(rng, of, 200, traffic.USUAL, (SERIES, 4 * DAY), 3 * DAY)
     wander = np.full(cells.n.shape, 0.0002)
     seen = detect.shift(cells, of.values, wander)
-    for at in (2 * DAY, 3 * DAY, 3 * DAY + 7, 3 * DAY + 12, 4 * DAY):
+    for at in (2 * DAY, 3 * DAY, 3 * DAY + 35, 3 * DAY + HOUR, 4 * DAY):
         for row in range(SERIES):
-            before, after = (counted(traffic, cells, row, *ends) for ends in ((at - DAY, at - 12), (at - 12, at)))
+            before, after = (counted(traffic, cells, row, *ends) for ends in ((at - DAY, at - HOUR), (at - HOUR, at)))
             found = shift(before, after, between=0.0002)
             assert found is not None
             assert found.ratio == pytest.approx(seen[row, at - 1], rel=1e-6)
@@ -152,7 +153,7 @@ def test_alerts_begin_as_prometheus_begins_them(benchmark: tuple[ModuleType, Mod
                 if now and not fires:
                     expected.append((row, at))
                 fires = now
-        assert list(zip(*detect.alerts(condition, hold * 300, keep * 300), strict=True)) == expected
+        assert list(zip(*detect.alerts(condition, hold * 60, keep * 60), strict=True)) == expected
 
 
 def test_traffic_is_what_it_says(benchmark: tuple[ModuleType, ModuleType]) -> None:

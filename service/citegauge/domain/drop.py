@@ -31,7 +31,7 @@ class Limits:
     """Of recall, relative to the day."""
     score_fall_sd_min: float = 0.5
     """Of scores, in standard deviations of the day."""
-    z_min: float = 4.5
+    z_min: float = 4.25
     """Standard errors."""
 
 

@@ -189,7 +189,7 @@ def _slice_recall(settings: AlertSettings) -> Alert:
         severity="ticket",
         signal="quality",
         expr=_fall(name, page=False, settings=settings),
-        hold="15m",
+        hold="2m",
         keep="30m",
         summary=f"{WHERE}: cited-chunk recall fell by {{{{ $value | humanizePercentage }}}} in the last hour",
         description=(
