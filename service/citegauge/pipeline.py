@@ -20,8 +20,9 @@ from citegauge.domain.progress import Commit, Event, ProgressState
 from citegauge.domain.recall import STATE_NAMES, Group, State
 from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Kind, Span
+from citegauge.domain.users import SeenUsers
 from citegauge.errors import DeadLetterError, FatalError
-from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone
+from citegauge.ports import DeadLetter, LateRow, PaneRow, TraceRow, TraceTombstone, UserRow
 
 Decoder = Callable[[bytes], Sequence[Span | SpanFault | Rekeyed]]
 """A source's records to spans, or the re-keyed topic's to spans with their origin."""
@@ -39,21 +40,6 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A record or span that could not be read, with its origin. The payload stays out unless a setting asks for it."""
-
-    topic: str
-    partition: int
-    offset: int
-    index: int
-    """Position of the span in the record; -1: the record as a whole."""
-    reason: str
-    detail: str
-    timestamp_ns: int
-    size_bytes: int
-    payload: bytes | None = None
-
-
 class Flush(msgspec.Struct, frozen=True, kw_only=True):
     """What one partition has to publish, and where it then stands."""
 
@@ -63,6 +49,7 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[TraceRow]
     tombstones: list[TraceTombstone]
     late: list[LateRow]
+    users: list[UserRow]
     dead: list[DeadLetter]
     closed_through: int
     """Newest closed pane, start in unix seconds; -1 before the first. Its final rows stand in this or an earlier flush."""
@@ -72,7 +59,7 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         """Rows for ClickHouse."""
-        return len(self.panes) + len(self.traces) + len(self.tombstones) + len(self.late)
+        return len(self.panes) + len(self.traces) + len(self.tombstones) + len(self.late) + len(self.users)
 
 
 class Source(NamedTuple):
@@ -133,6 +120,7 @@ class PartitionPipeline:
         self.live_from = start.position
         """Offsets below it were published before: they are read again in silence."""
         self.dead: list[DeadLetter] = []
+        self.users = SeenUsers()
         self.records = 0
         """Read, without those that are read again in silence."""
         self._decode = decode
@@ -145,7 +133,7 @@ class PartitionPipeline:
     @property
     def pending(self) -> int:
         """How much a flush would publish now, in rows or letters."""
-        return len(self.join.changes) + len(self.dead)
+        return len(self.join.changes) + len(self.users) + len(self.dead)
 
     def feed(self, record: Record) -> None:
         """Read one record. Offsets must rise. Raises `FatalError` when a bound leaves no way on."""
@@ -157,11 +145,13 @@ class PartitionPipeline:
         try:
             for index, item in enumerate(self._read(record)):
                 if isinstance(item, Span):
+                    self.users.note(item, record.timestamp_ns)
                     self.join.apply(item, offset, index, record.timestamp_ns)
                 elif isinstance(item, Rekeyed):
                     if not has_time(item.record_ns):
                         self._set_aside(record, index, "bad_record_time", str(item.record_ns))
                         continue
+                    self.users.note(item.span, item.record_ns)
                     self.join.apply(item.span, offset, index, item.record_ns, item, record.timestamp_ns)
                 else:
                     self._set_aside(record, item.index, item.reason, item.detail)
@@ -171,6 +161,7 @@ class PartitionPipeline:
             self._repeat_events(offset)
             if len(self.join.changes) > REPLAY_CHANGES_MAX:
                 self.join.take_changes()
+            self.users.take()
             self.dead.clear()
         else:
             self.records += 1
@@ -213,6 +204,10 @@ class PartitionPipeline:
                 for (group, pane, trace_id), offset in changes.tombstones.items()
             ],
             late=[self._late_row(late) for late in changes.late],
+            users=[
+                UserRow(user_hash=user.hex(), trace_id=trace_id.hex(), seen=record_ns // SECOND_NS)
+                for user, trace_id, record_ns in self.users.take()
+            ],
             dead=dead,
             closed_through=self._pane_s(self.join.closed_through) if self.join.closed_through >= 0 else -1,
             watermark_ns=self.join.watermark_ns,
@@ -248,6 +243,7 @@ class PartitionPipeline:
     def _go_live(self) -> None:
         self.join.take_changes()
         self.join.counters = JoinCounters()  # an earlier run has counted what was read again
+        self.users.take()
         self.dead.clear()
 
     # -- bounds: decided live, repeated from the commit in a replay ---------------------------------------------------

@@ -128,6 +128,16 @@ class LateRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     watermark_ns: int
 
 
+class UserRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """That a trace has spans of a user, keyed (user_hash, trace_id)."""
+
+    user_hash: str
+    """32 lower-case hex digits."""
+    trace_id: str
+    seen: int
+    """Timestamp of the newest record that said so, unix seconds."""
+
+
 class WindowRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One row of `windows`: what the service computed. `'*'` stands for a merged dimension."""
 
@@ -217,7 +227,22 @@ class WindowRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     confidence_known: int = 0
 
 
-Row = TraceRow | TraceTombstone | PaneRow | LateRow | WindowRow
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A record or span that could not be read, with its origin. The payload stays out unless a setting asks for it."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    """Position of the span in the record; -1: the record as a whole."""
+    reason: str
+    detail: str
+    timestamp_ns: int
+    size_bytes: int
+    payload: bytes | None = None
+
+
+Row = TraceRow | TraceTombstone | PaneRow | LateRow | UserRow | WindowRow
 
 
 class RowSink(Protocol):

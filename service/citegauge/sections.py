@@ -12,12 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from citegauge.conventions import ENVELOPES
+from citegauge.conventions.routes import RouteReader
+from citegauge.conventions.users import DEFAULT_USER_KEYS
 from citegauge.domain.policy import RoutePolicy
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 Count = Annotated[int, Field(gt=0)]
 Epoch = Annotated[int, Field(ge=0, le=32_767)]
 ENCODINGS = tuple(envelope.name for envelope in ENVELOPES)
+USER_KEY_LENGTH_MIN = 32
 
 
 def _known_encoding(value: str) -> str:
@@ -279,6 +282,27 @@ class PublishSettings(Section):
 
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
+
+
+class PrivacySettings(Section):
+    """Whose traces can be forgotten. User ids themselves are never stored."""
+
+    user_hmac_key: SecretStr = SecretStr("")
+    """Key under which user ids are hashed (HMAC-SHA256), 32 characters or more; empty: no user id is read."""
+    user_attributes: tuple[str, ...] = DEFAULT_USER_KEYS
+    """Where the user id stands, as `score.route_keys`: the first that is there."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> PrivacySettings:
+        if 0 < len(self.user_hmac_key.get_secret_value()) < USER_KEY_LENGTH_MIN:
+            raise ValueError(
+                f"user_hmac_key must have {USER_KEY_LENGTH_MIN} characters or more: user ids can be guessed"
+            )
+        try:
+            RouteReader(self.user_attributes)
+        except ValueError as exc:
+            raise ValueError(f"user_attributes: {exc}") from exc
+        return self
 
 
 class AlertSettings(Section):

@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from citegauge.conventions import DecodePolicy, SpanMapping
+from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuckets
 from citegauge.errors import ConfigError
 from citegauge.sections import (
@@ -32,6 +33,7 @@ from citegauge.sections import (
     JoinSettings,
     KafkaSettings,
     MappingSettings,
+    PrivacySettings,
     PublishSettings,
     RekeySettings,
     RouteSettings,
@@ -47,6 +49,7 @@ __all__ = [
     "JoinSettings",
     "KafkaSettings",
     "MappingSettings",
+    "PrivacySettings",
     "PublishSettings",
     "RekeySettings",
     "RouteSettings",
@@ -74,6 +77,7 @@ class Settings(BaseSettings):
     routes: dict[str, RouteSettings] = {}
     mappings: dict[str, MappingSettings] = {}
     publish: PublishSettings = PublishSettings()
+    privacy: PrivacySettings = PrivacySettings()
     alerts: AlertSettings = AlertSettings()
     web: WebSettings = WebSettings()
 
@@ -132,7 +136,12 @@ class Settings(BaseSettings):
         except ValueError as exc:
             raise ConfigError(f"setting mappings: {exc}") from exc
         route_keys = (source.route_keys if source is not None else ()) or self.score.route_keys
-        return DecodePolicy(route_keys=route_keys, mappings=mappings) if route_keys else DecodePolicy(mappings=mappings)
+        return DecodePolicy(
+            route_keys=route_keys or DEFAULT_ROUTE_KEYS,
+            mappings=mappings,
+            user_hmac_key=self.privacy.user_hmac_key.get_secret_value().encode(),
+            user_keys=self.privacy.user_attributes,
+        )
 
     def join_policy(self) -> JoinPolicy:
         """The join's bounds as the core knows them."""

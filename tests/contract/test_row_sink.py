@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from citegauge.adapters.clickhouse import TABLES
 from citegauge.adapters.migrations import load
 from citegauge.errors import FatalError, RetryableError
-from citegauge.ports import PaneRow, TraceRow, WindowRow
+from citegauge.ports import PaneRow, Row, TraceRow, WindowRow
 from support.clickhouse import OWN_SERVER, ClickHouseFront, embedded, over_http, recent_minute
-from support.clickhouse_rows import late_row, pane_row, tombstone, trace_row, window_row
+from support.clickhouse_rows import late_row, pane_row, tombstone, trace_row, user_row, window_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +45,9 @@ def sink(request: pytest.FixtureRequest) -> Iterator[ClickHouse]:
         yield client
 
 
-def stored(sink: ClickHouse, row: msgspec.Struct) -> dict[str, Any]:
+def stored(sink: ClickHouse, row: Row) -> dict[str, Any]:
     """The only row of the table that `row` belongs to, without the columns that the struct does not have."""
-    table = {"TraceRow": "traces", "PaneRow": "panes", "LateRow": "late", "WindowRow": "windows"}[type(row).__name__]
+    table = TABLES[type(row)]
     (found,) = sink.query(f"SELECT * FROM {table} FINAL")
     return {name: _plain(found[name]) for name in row.__struct_fields__}
 
@@ -81,6 +82,7 @@ def count(sink: ClickHouse, table: str) -> int:
         pane_row(NOW, final=True, forced=True),
         late_row(NOW),
         late_row(NOW, offset=2**62, kind="", route="ü"),
+        user_row("0f" * 16, "4b" * 16, NOW),
         window_row(NOW),
         window_row(NOW, n=0, recall_p25=None, recall_p50=None, recall_p75=None, recall_mean=None,
                    rank_weighted_mean=None, cited_any_ratio=None, states={}, score_n=3, score_p25=-0.5),
@@ -94,14 +96,16 @@ def test_what_is_inserted_is_read_back_unchanged(sink: ClickHouse, row: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "row", [trace_row(NOW), pane_row(NOW), late_row(NOW), window_row(NOW)], ids=lambda r: type(r).__name__
+    "row",
+    [trace_row(NOW), pane_row(NOW), late_row(NOW), user_row("0f" * 16, "4b" * 16, NOW), window_row(NOW)],
+    ids=lambda r: type(r).__name__,
 )
 def test_the_same_rows_twice_are_there_once(sink: ClickHouse, row: Any) -> None:
     """An insert with unknown outcome may be repeated, in the same block or in another one, before and after merges."""
     sink.insert([row, row])
     sink.insert([row])
     assert stored(sink, row) == fields(row)
-    for table in ("traces", "panes", "late", "windows"):
+    for table in ("traces", "panes", "late", "trace_users", "windows"):
         sink.command(f"OPTIMIZE TABLE `{sink.database}`.{table} FINAL")
     assert stored(sink, row) == fields(row)
 

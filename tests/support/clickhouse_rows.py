@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from citegauge.domain.distribution import fraction_key, histogram_key
-from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone, WindowRow
+from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone, UserRow, WindowRow
 
 GROUP_FIELDS = ("route", "top_k_bucket", "model", "retriever_version", "scorer")
 _GROUP: dict[str, Any] = {
@@ -95,6 +95,11 @@ def late_row(pane: int, **changes: Any) -> LateRow:
         "watermark_ns": (pane + 600) * 1_000_000_000,
     }
     return LateRow(**fields | changes)
+
+
+def user_row(user_hash: str, trace_id: str, seen: int) -> UserRow:
+    """A trace of a user."""
+    return UserRow(user_hash=user_hash, trace_id=trace_id, seen=seen)
 
 
 def window_row(end: int, **changes: Any) -> WindowRow:

@@ -25,7 +25,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, Error, Operati
 from urllib3.exceptions import NewConnectionError
 
 from citegauge.errors import ConfigError, FatalError, RetryableError
-from citegauge.ports import LateRow, PaneRow, Row, TraceRow, TraceTombstone, WindowRow
+from citegauge.ports import LateRow, PaneRow, Row, TraceRow, TraceTombstone, UserRow, WindowRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +46,7 @@ TABLES: Mapping[type[Row], str] = {
     TraceTombstone: "traces",
     PaneRow: "panes",
     LateRow: "late",
+    UserRow: "trace_users",
     WindowRow: "windows",
 }
 _TOMBSTONE_TAIL = b',"is_deleted":1}'
@@ -377,8 +378,7 @@ def _translated(what: str) -> Iterator[None]:
 
 def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
     message = f"ClickHouse: {what} failed: {shorten(str(error), _MESSAGE_CHARS_MAX, placeholder='…')}"
-    nobody = _unreached(error)
-    if nobody is not None:
+    if (nobody := _unreached(error)) is not None:
         return RetryableError(f"no ClickHouse answers at {nobody.conn.host}:{nobody.conn.port} (clickhouse.url)")
     code = error.code if isinstance(error, Error) else None
     if code is None:
@@ -395,6 +395,6 @@ def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
 def _unreached(error: BaseException | None) -> NewConnectionError | None:
     """The failed connection behind an error of the driver, whose own text is an address three times over."""
     while error is not None and not isinstance(error, NewConnectionError):
-        reason = getattr(error, "reason", None)  # of urllib3's; a text in ssl's
+        reason = getattr(error, "reason", None)  # a text in ssl's
         error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
     return error

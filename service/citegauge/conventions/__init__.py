@@ -7,6 +7,7 @@ The way through this package:
     convention `RawSpan` → `Facts`   one file each, see `CONVENTIONS`: the first that claims a span reads it;
                                      before them the user's own (mapping)
     route      attributes → route    routes
+    user       attributes → hash     users
     fast       the clean native event without these steps
     finish     → `domain.span.Span`  base
 
@@ -19,7 +20,7 @@ To add a convention: one file with a `Convention`, one line in `CONVENTIONS`, go
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -50,6 +51,7 @@ from citegauge.conventions.base import Convention, Envelope, Facts, Opened, RawS
 from citegauge.conventions.fast import fast_native
 from citegauge.conventions.mapping import CompiledMapping, SpanMapping
 from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS, RouteReader
+from citegauge.conventions.users import DEFAULT_USER_KEYS, UserReader
 from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError
 
@@ -75,6 +77,10 @@ class DecodePolicy:
     """Where the route stands, most specific first: `name`, `name#json_field` or `resource:name`."""
     mappings: tuple[SpanMapping, ...] = ()
     """The user's own kinds of span; the first that claims a span reads it, before any convention."""
+    user_hmac_key: bytes = field(default=b"", repr=False)
+    """Under which user ids are hashed; empty: none is read."""
+    user_keys: tuple[str, ...] = DEFAULT_USER_KEYS
+    """Where the user id stands, as `route_keys`."""
 
 
 # The order is the precedence of a span that several claim: what says its kind most exactly comes first.
@@ -160,11 +166,12 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
     """
     opened = opener(encoding)
     routes = RouteReader(policy.route_keys)
+    users = UserReader(policy.user_hmac_key, policy.user_keys)
     mappings = tuple(CompiledMapping(mapping) for mapping in policy.mappings)
     is_json_lines = encoding in ("jsonl", "auto")
     if is_json_lines and mappings:
         opened = partial(opened, mappings=mappings)  # type: ignore[call-arg]  # these two take them
-    fast = fast_native(routes) if is_json_lines else None
+    fast = fast_native(routes, users) if is_json_lines else None
 
     def decode(record: bytes) -> list[Span | SpanFault]:
         if not record:
@@ -180,7 +187,7 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
             convention = convention_of(raw, mappings)
             facts = convention.normalise(raw) if convention is not None else Facts()
             route, rank = routes.read(raw.attributes, raw.resource)
-            found.append(finished(raw, facts, route, rank))
+            found.append(finished(raw, facts, route, rank, users.read(raw.attributes, raw.resource)))
             if facts.inside is not None:
                 inside.append(finished(inside_of(raw), facts.inside, route, rank))
         return found + inside if inside else found

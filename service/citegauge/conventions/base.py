@@ -123,7 +123,7 @@ def inside_of(raw: RawSpan) -> RawSpan:
     )
 
 
-def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
+def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int, user_hash: bytes = b"") -> Span:
     """The span as the join takes it."""
     flags = facts.flags
     if raw.dropped and facts.kind in (RETRIEVAL, RERANK):
@@ -155,6 +155,7 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int) -> Span:
         positions=facts.positions,
         unresolved=facts.unresolved,
         trace_id=raw.trace_id,
+        user_hash=user_hash,
     )
 
 

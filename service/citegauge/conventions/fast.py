@@ -15,6 +15,7 @@ from citegauge.conventions import native
 from citegauge.conventions.base import GENERATION, RETRIEVAL
 from citegauge.conventions.identity import TIME_NS_MAX
 from citegauge.conventions.routes import RouteReader
+from citegauge.conventions.users import UserReader
 from citegauge.conventions.values import COUNT_MAX
 from citegauge.domain.citations import CHUNK_ID_LENGTH_MAX, CITATIONS_MAX
 from citegauge.domain.span import CitationForm, Span
@@ -39,10 +40,10 @@ class _Event(msgspec.Struct, gc=False):
     resource: Any = None
 
 
-def fast_native(routes: RouteReader) -> Callable[[bytes], Span | None]:
+def fast_native(routes: RouteReader, users: UserReader) -> Callable[[bytes], Span | None]:
     """A reader of one clean native retrieval or generation event; None for everything else."""
     decode = msgspec.json.Decoder(_Event).decode
-    read_route = routes.read
+    read_route, read_user = routes.read, users.read
 
     def read(record: bytes) -> Span | None:
         try:
@@ -105,6 +106,7 @@ def fast_native(routes: RouteReader) -> Callable[[bytes], Span | None]:
             citation_form=0 if cited is None else _EXPLICIT,
             cited=cited,
             trace_id=trace_id,
+            user_hash=read_user(attributes, _NO_RESOURCE),
         )
 
     return read

@@ -1,7 +1,7 @@
 """KEPT: a span as the join keeps it, packed into bytes because millions live. Knows no panes' contents and no policy.
 
 A kept span is bytes, numbers big endian: newest end (8) and id (8), which together order spans by age; first offset (8);
-newest closed pane at its arrival, + 1 (8); kind (1); then the span as a MessagePack array without its trace id. The
+newest closed pane at its arrival, + 1 (8); kind (1); then the span as a MessagePack array without its trace id and user. The
 newest end and the first offset are those of all its copies. A trace's spans are a tuple of kept spans, distinct by id.
 """
 
@@ -25,12 +25,12 @@ _BODY = slice(33, None)
 _HEAD = struct.Struct(">Q8sQQB")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Span).decode
-assert Span.__struct_fields__[-1] == "trace_id"
+assert Span.__struct_fields__[-2:] == ("trace_id", "user_hash")
 
 
 def pack(span: Span, offset: int, closed_through: int) -> bytes:
     """The kept form of a span that was read at `offset`, about 45 bytes and its ids. `end_ns` must not be negative."""
-    body = msgspec.structs.astuple(span)[:-1]
+    body = msgspec.structs.astuple(span)[:-2]
     return _HEAD.pack(span.end_ns, span.span_id, offset, closed_through + 1, span.kind) + _encode(body)
 
 

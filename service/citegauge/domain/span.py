@@ -57,7 +57,7 @@ class Flag(enum.IntFlag):
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
     """One span, normalised. Times are integer ns since the epoch; empty string, 0 or None mean "not recorded".
 
-    Field order is the wire order of the packed form (`domain.join`), `trace_id` last because it is the key there.
+    Field order is the wire order of the packed form (`domain.kept`), last what does not belong to it.
     """
 
     span_id: bytes
@@ -103,3 +103,5 @@ class Span(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True)
 
     trace_id: bytes = b""
     """16 bytes."""
+    user_hash: bytes = b""
+    """16 bytes of a keyed hash, or empty. The join neither keeps nor looks at it."""

@@ -26,6 +26,7 @@ TABLES = {
     "TraceTombstone": "traces_deleted",
     "PaneRow": "panes",
     "LateRow": "late",
+    "UserRow": "trace_users",
     "WindowRow": "windows",
 }
 

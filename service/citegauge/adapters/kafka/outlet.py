@@ -94,7 +94,7 @@ class Outlet:
         flushes = [flush for _, flush in taken]
         rows: list[Row] = []
         for flush in flushes:
-            rows += [*flush.tombstones, *flush.traces, *flush.late, *flush.panes]
+            rows += [*flush.tombstones, *flush.traces, *flush.late, *flush.users, *flush.panes]
         stored = self._writer.submit(rows)
         beats = [
             HeartbeatMessage(
