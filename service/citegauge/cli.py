@@ -41,6 +41,8 @@ from citegauge.tools.tables import trace_table, window_table
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 REPORT_COLUMNS = 160
+UNREADABLE_SHOWN_MAX = 20
+_SHARE = click.FloatRange(0, 1)
 """Width of tables that no terminal bounds."""
 
 
@@ -99,9 +101,10 @@ def replay(
             live_rules=live_rules,
             on_progress=advance,
         )
-    for bad in found.unreadable:
-        where = f"{bad.path}, record {bad.record}" + (f", span {bad.index}" if bad.index >= 0 else "")
-        click.echo(f"unreadable: {where}: {bad.reason}{': ' if bad.detail else ''}{bad.detail}", err=True)
+    for bad in found.unreadable[:UNREADABLE_SHOWN_MAX]:
+        click.echo(f"unreadable: {bad.said}", err=True)
+    if len(found.unreadable) > UNREADABLE_SHOWN_MAX:
+        click.echo(f"unreadable: {len(found.unreadable) - UNREADABLE_SHOWN_MAX} more", err=True)
     if as_json:
         rows = (
             [replaying.trace_json(result, found.late_by_trace.get(result.trace_id, 0)) for result in found.results]
@@ -113,10 +116,9 @@ def replay(
     else:
         Console().print(trace_table(found) if traces else window_table(found.windows))
     if not found.results:
-        click.echo(
-            f"no trace with a retrieval or a generation among {found.spans} spans: see --encoding, and the README's list of "
-            "conventions",
-            err=True,
+        raise ConfigError(
+            f"no trace with a retrieval or a generation among {found.spans} spans: "
+            "`citegauge doctor` on the same files says what they hold"
         )
 
 
@@ -169,7 +171,7 @@ def doctor(
 )
 @click.option("--duration", help="How long.  [default: for good, or for a file 1h]")
 @click.option("--traces", type=click.IntRange(1), help="Stop after so many traces.")
-@click.option("--rate", type=float, default=26.0, show_default=True, help="Traces per minute.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=26.0, show_default=True, help="Traces per minute.")
 @click.option("--route", "routes", multiple=True, metavar="NAME[:TOP_K[:SHARE[:SCORE]]]", help="Repeatable.")
 @click.option(
     "--scenario",
@@ -179,9 +181,9 @@ def doctor(
     help=f"Repeatable; times count from the end, as in off-topic:support:-40m. Kinds: {', '.join(SCENARIO_KINDS)}.",
 )
 @click.option("--disorder", default="5s", show_default=True, help="Records come out of order by up to this.")
-@click.option("--duplicates", type=float, default=0.0, show_default=True, help="Share of spans sent twice.")
-@click.option("--late", type=float, default=0.0, show_default=True, help="Share of spans held back for 10 minutes.")
-@click.option("--missing", type=float, default=0.0, show_default=True, help="Share of traces without one half.")
+@click.option("--duplicates", type=_SHARE, default=0.0, show_default=True, help="Share of spans sent twice.")
+@click.option("--late", type=_SHARE, default=0.0, show_default=True, help="Share of spans held back for 10 minutes.")
+@click.option("--missing", type=_SHARE, default=0.0, show_default=True, help="Share of traces without one half.")
 @click.option("--realtime", is_flag=True, help="With --to kafka: what lies in the future waits for its time.")
 def simulate(config: Path | None, to: str, encoding: Encoding, realtime: bool, **arguments: Any) -> None:
     """Make whole RAG traces, in order, out of order, twice, late or by halves, healthy or not."""

@@ -7,8 +7,10 @@ themselves stand in `sections`.
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -46,6 +48,7 @@ __all__ = [
     "ENCODINGS",
     "AlertSettings",
     "ClickHouseSettings",
+    "ClosedSettings",
     "JoinSettings",
     "KafkaSettings",
     "MappingSettings",
@@ -59,6 +62,9 @@ __all__ = [
     "WebSettings",
     "load",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Settings(BaseSettings):
@@ -167,6 +173,29 @@ class Settings(BaseSettings):
         )
 
 
+class ClosedSettings(Settings):
+    """Settings that no environment touches: whatever runs on them reaches nothing but what it is given."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the constructor is given."""
+        return (init_settings,)
+
+
+NAMES = tuple(
+    f"{name}.{field}" if field else name
+    for name, section in Settings.model_fields.items()
+    for field in ("", *getattr(section.annotation, "model_fields", {}))
+)
+"""Every section and setting."""
+
 SECRETS = tuple(
     f"{name}.{field}"
     for name, section in Settings.model_fields.items()
@@ -178,6 +207,19 @@ SECRETS = tuple(
 
 FILE_VARIABLES = {f"CITEGAUGE_{name.replace('.', '__')}_FILE".upper(): name for name in SECRETS}
 """Environment variables that name the file of a secret."""
+
+
+def _warn_of_strange_variables() -> None:
+    """Of what is ignored. No error: an orchestrator may inject variables of the same look, such as `CITEGAUGE_WEB_PORT`."""
+    by_one_underscore = {f"CITEGAUGE_{name.replace('.', '_')}".upper(): name for name in NAMES if "." in name}
+    for variable in os.environ:
+        section, two, _ = variable.upper().removeprefix("CITEGAUGE_").partition("__")
+        meant = by_one_underscore.get(variable.upper())
+        if meant is not None:
+            right = f"CITEGAUGE_{meant.replace('.', '__')}".upper()
+            logger.warning("%s is ignored: the variable of %s is %s", variable, meant, right)
+        elif two and variable.upper().startswith("CITEGAUGE_") and section.lower() not in Settings.model_fields:
+            logger.warning("%s is ignored: there is no section %s of settings", variable, section.lower())
 
 
 def _secret(name: str, path: str) -> str:
@@ -193,8 +235,9 @@ def _secret(name: str, path: str) -> str:
 def load(config: Path | None = None, **overrides: Any) -> Settings:
     """Read the TOML file, if any, then the environment; `overrides` are sections given by the command line.
 
-    Raises `ConfigError` with one line that names the setting.
+    Raises `ConfigError` with one line that names the setting. A variable that looks like a setting and is none is warned of.
     """
+    _warn_of_strange_variables()
     values: dict[str, Any] = {}
     if config is not None:
         try:
@@ -218,4 +261,7 @@ def load(config: Path | None = None, **overrides: Any) -> Settings:
     except ValidationError as exc:
         first = exc.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            near = get_close_matches(name, [one for one in NAMES if one.count(".") == name.count(".")], 1)
+            raise ConfigError(f"there is no setting {name}{f': is {near[0]} meant?' if near else ''}") from exc
         raise ConfigError(f"setting {name}: {first['msg']}" if name else first["msg"]) from exc

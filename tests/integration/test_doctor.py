@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from citegauge.settings import KafkaSettings, Settings
 from citegauge.tools import simulate_output
 from citegauge.tools.doctor import Bounds, Report, examine, practice_of
 from citegauge.tools.simulate_spec import SECOND_NS, TrafficSpec
-from support.kafka import create_topic, unique
+from support.kafka import KafkaServer, create_topic, unique
 
 ROOT = Path(__file__).parents[2]
 SPEC = TrafficSpec(seed=7, start_ns=1_767_225_600 * SECOND_NS, traces_max=400, traces_per_minute=40.0)
@@ -131,6 +132,29 @@ async def test_looking_leaves_nothing_behind(kafka: str) -> None:
     try:
         assert missing not in await admin.list_topics()
         assert not [group for group in await admin.list_consumer_groups() if "doctor" in group[0]]
+    finally:
+        await admin.close()
+
+
+@pytest.fixture
+def eager_kafka(kafka_server: KafkaServer, tmp_path: Path) -> Iterator[str]:
+    """A broker as Kafka ships it: whoever asks about a topic by name makes it."""
+    assert kafka_server.bootstrap_servers, "there is a Kafka to start"
+    server = KafkaServer(tmp_path / "eager", properties="auto.create.topics.enable=true")
+    server.start()
+    yield server.bootstrap_servers
+    server.kill()
+
+
+async def test_looking_makes_no_topic_where_asking_would(eager_kafka: str) -> None:
+    """A mistyped name is told, and told again the next time."""
+    for _ in range(2):
+        with pytest.raises(FatalError, match="there is no topic otlp_spnas"):
+            await report_of(settings_of(eager_kafka, "otlp_spnas"))
+    admin = AIOKafkaAdminClient(bootstrap_servers=eager_kafka)
+    await admin.start()
+    try:
+        assert "otlp_spnas" not in await admin.list_topics()
     finally:
         await admin.close()
 

@@ -178,15 +178,17 @@ def test_no_data_is_one_clear_line(database: ClickHouse, arguments: dict[str, st
     assert all(word in said for word in words), said
 
 
-def test_tables_fit_and_say_everything(database: ClickHouse) -> None:
-    """Trace ids, versions, verdicts and the sentence stand whole in what is printed, also without a terminal."""
+@pytest.mark.parametrize("columns", [80, 160])
+def test_tables_fit_and_say_everything(database: ClickHouse, columns: int) -> None:
+    """Names, versions, verdicts, trace ids and the sentence stand whole in what is printed, in a narrow terminal too."""
     found = explained(database)
-    console = Console(width=160)
+    console = Console(width=columns)
     with console.capture() as capture:
         show(found, console)
     text = capture.get()
     assert text.rstrip().endswith(found.sentence)
-    assert max(map(len, text.splitlines()[:-1])) <= 160
+    assert max(map(len, text.splitlines()[:-1])) <= columns
+    assert "…" not in text
     for word in (
         *(row["trace_id"] for row in found.worst),
         "r7 → r8",
@@ -198,7 +200,8 @@ def test_tables_fit_and_say_everything(database: ClickHouse) -> None:
     ):
         assert word in text, word
     for part in found.split.parts:
-        assert f"{part.before.n} → {part.after.n}" in text
+        assert f"{part.group.route}  {part.group.top_k_bucket} " in text
+        assert all(f" {side.n} " in text for side in (part.before, part.after))
 
 
 def test_the_command_reads_from_the_demos_interface(database: ClickHouse) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from citegauge.cli import cli
+from citegauge.cli import UNREADABLE_SHOWN_MAX, cli
 from citegauge.tools.replay import split_records
 
 TRACES = Path(__file__).parents[1] / "golden" / "traces"
@@ -107,6 +107,16 @@ def test_unreadable_records_are_named_and_the_rest_is_read() -> None:
     assert outcome.exit_code == 0
     assert len(outcome.stdout.splitlines()) == 2
     assert "-, record 1: " in outcome.stderr
+
+
+def test_what_is_no_trace_fails_in_a_few_lines() -> None:
+    """A wrong encoding makes every line unreadable: some are shown, the rest is counted, and it says what to run next."""
+    outcome = CliRunner().invoke(cli, ["replay", "--encoding", "jsonl", "-"], input="what\n" * 50)
+    assert outcome.exit_code != 0
+    told = outcome.stderr.splitlines()
+    assert len(told) == UNREADABLE_SHOWN_MAX + 1
+    assert told[-1] == f"unreadable: {50 - UNREADABLE_SHOWN_MAX} more"
+    assert "`citegauge doctor`" in str(outcome.exception)
 
 
 def test_live_rules_drop_late_spans() -> None:

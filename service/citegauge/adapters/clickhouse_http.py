@@ -246,7 +246,9 @@ class ClickHouseHttp:
             await web.TCPSite(self._runner, self.host, self.port).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise FatalError(f"ClickHouse HTTP: cannot listen on {self.host}:{self.port}: {error.strerror}") from error
+            raise FatalError(
+                f"ClickHouse HTTP: cannot listen on {self.host}:{self.port} (demo --clickhouse-port): {error.strerror}"
+            ) from error
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ from citegauge.adapters.rolling import View
 from citegauge.domain.drop import Drop
 from citegauge.domain.policy import SECOND_NS
 from citegauge.errors import FatalError
-from citegauge.settings import Settings, load
+from citegauge.settings import ClosedSettings, Settings
 from citegauge.tools.replay import rfc3339
 from citegauge.tools.tables import window_table
 
@@ -52,21 +52,25 @@ class DemoOptions:
 
 
 def demo_settings(options: DemoOptions, bootstrap_servers: str) -> Settings:
-    """The worker's settings over the embedded broker and engine; quick, because there is nothing to wait for."""
-    return load(
-        None,
-        kafka={
-            "bootstrap_servers": bootstrap_servers,
-            "encoding": "jsonl",
-            "keyed": True,
-            "source_partitions": 2,
-            "panes_partitions": 2,
-            "session_timeout_s": 6.0,  # the embedded broker delays a group join by half of it
-            "drain_timeout_s": 5.0,
-        },
-        clickhouse={"url": "chdb:"},
-        publish={"interval_s": 2.0},
-        web={"port": options.port},
+    """The worker's settings over the embedded broker and engine; quick, because there is nothing to wait for.
+
+    Whoever has the settings of a production in the environment must not find the demo's traffic there.
+    """
+    return ClosedSettings.model_validate(
+        {
+            "kafka": {
+                "bootstrap_servers": bootstrap_servers,
+                "encoding": "jsonl",
+                "keyed": True,
+                "source_partitions": 2,
+                "panes_partitions": 2,
+                "session_timeout_s": 6.0,  # the embedded broker delays a group join by half of it
+                "drain_timeout_s": 5.0,
+            },
+            "clickhouse": {"url": "chdb:"},
+            "publish": {"interval_s": 2.0},
+            "web": {"port": options.port},
+        }
     )
 
 

@@ -41,6 +41,12 @@ class Unreadable:
     reason: str
     detail: str
 
+    @property
+    def said(self) -> str:
+        """In one line."""
+        where = f"{self.path}, record {self.record}" + (f", span {self.index}" if self.index >= 0 else "")
+        return f"{where}: {self.reason}{': ' if self.detail else ''}{self.detail}"
+
 
 @dataclass(slots=True)
 class Replay:

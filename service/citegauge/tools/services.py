@@ -167,7 +167,9 @@ class WebService(mode.Service):
         try:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as exc:
-            raise FatalError(f"cannot listen on {host}:{port} (web.host, web.port): {exc.strerror}") from exc
+            raise FatalError(
+                f"cannot listen on {host}:{port} (web.host, web.port; demo --port): {exc.strerror}"
+            ) from exc
         found = int(self._runner.addresses[0][1])
         self._listening(found)
         logger.info("page, /metrics, /healthz and /readyz at http://%s:%d/", host, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from citegauge.domain.progress import Commit
 from citegauge.domain.sources import SOURCES_MAX
 from citegauge.errors import ConfigError, FatalError, RetryableError
 from citegauge.settings import KafkaSettings, Settings
+
+logger = logging.getLogger(__name__)
 
 PANES_RETENTION_MS = 48 * 3_600_000
 """The cold tier may be away for a day and still find every open pane."""
@@ -125,12 +128,14 @@ class Topic:
     config: dict[str, str]
     exact: bool = False
     """True: another number of partitions is an error, because both tiers compute with it."""
+    source: bool = False
+    """Somebody else writes it."""
 
 
 def source_topics(settings: Settings) -> tuple[Topic, ...]:
     """The topics of traces. LogAppendTime, because lateness is judged against the log's own clock."""
     return tuple(
-        Topic(name=name, partitions=settings.kafka.source_partitions, config=_LOG_TIME)
+        Topic(name=name, partitions=settings.kafka.source_partitions, config=_LOG_TIME, source=True)
         for name in settings.source_topics()
     )
 
@@ -181,6 +186,8 @@ async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wa
             for error in response.topic_errors:
                 if error[1] not in (0, 36):  # 36: another worker was faster
                     raise FatalError(f"cannot create topic {topic.name}: error {error[1]} {error[2:]}")
+            if topic.source:
+                logger.warning("created %s: if traces should be there already, the topic's name is wrong", topic.name)
         elif topic.exact:
             found = await partitions_of(client, topic.name)
             if found != topic.partitions:
@@ -191,7 +198,12 @@ async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wa
 
 
 async def partitions_of(client: AIOKafkaAdminClient, topic: str) -> int:
-    """How many partitions a topic has; 0 when it does not exist."""
+    """How many partitions a topic has; 0 when it does not exist.
+
+    A broker may create a topic that it is asked about by name, so it is asked for all names first.
+    """
+    if topic not in await client.list_topics():
+        return 0
     described = await client.describe_topics([topic])
     return len(described[0]["partitions"]) if described and not described[0]["error_code"] else 0
 

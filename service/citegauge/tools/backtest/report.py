@@ -118,8 +118,11 @@ def _columns(
     span = asked.to_s + asked.step_s - asked.from_s
     bins: list[list[float]] = [[] for _ in range(columns)]
     for time_s, value in zip(curve.times_s, curve.stats["mean"], strict=True):
-        if not math.isnan(value):
-            bins[(time_s - asked.from_s) * columns // span].append(value)
+        if not math.isnan(value):  # a step may be wider than a column: it fills all that it covers
+            since_s = time_s - asked.from_s
+            first, last = since_s * columns // span, (since_s + asked.step_s - 1) * columns // span
+            for number in range(first, min(last, columns - 1) + 1):
+                bins[number].append(value)
     for number, values in enumerate(bins):
         start, end = (asked.from_s + span * edge / columns for edge in (number, number + 1))
         red = any(one.from_s < end and (one.to_s or asked.to_s + 1) > start for one in firing)

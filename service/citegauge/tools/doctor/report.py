@@ -183,14 +183,14 @@ def _finding(finding: Finding, *, several: bool) -> RenderableType:
 
 
 def _conventions(report: Report) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     several = len(report.sources) > 1
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0) if several else (0, 1), pad_edge=False)
     if several:
-        table.add_column("source", no_wrap=True)
+        table.add_column("source", overflow="fold", max_width=24)
     for name in ("convention", "kind"):
         table.add_column(name, no_wrap=True)
     table.add_column("spans", justify="right", no_wrap=True)
-    table.add_column("share of these spans with …")
+    table.add_column("share of these spans with …", min_width=24)
     for source in report.sources:
         name = escape(Path(source.name).name if not source.is_topic else source.name)
         for convention, counts in sorted(source.conventions.items(), key=lambda item: -item[1].spans):

@@ -17,6 +17,7 @@ from citegauge.tools.simulate_spec import SECOND_NS
 from citegauge.tools.tables import number
 
 GROUPS_SHOWN_MAX = 20
+ABOVE = "upper line: before, lower line: after"
 MEANINGS = (
     ("within", "the same groups cite less or more: retrieval, model, prompt"),
     ("mix", "traffic moved between groups that always differed"),
@@ -58,52 +59,52 @@ def _split_table(found: Explanation) -> Table:
 
 def _group_table(found: Split) -> Table:
     table = _table("groups, largest contribution first")
-    for name in ("route", "top_k", "model", "retriever", "scorer"):
-        table.add_column(name, overflow="fold")
-    for name in ("n", "share", "mean", "within", "mix", "interaction", "new/gone"):
+    table.add_column("group", overflow="fold")
+    for name in ("n", "share", "mean", "within", "mix", "inter-\naction", "new or\ngone"):
         table.add_column(name, justify="right", no_wrap=True)
     for part in found.parts[:GROUPS_SHOWN_MAX]:
-        means = (number(side.mean if side.n else None) for side in (part.before, part.after))
+        sides = (part.before, part.after)
         terms = (part.within, part.mix, part.interaction) if part.kind == "both" else (None, None, None)
         apart = None if part.kind == "both" else part.new + part.gone
         table.add_row(
-            *part.group,
-            f"{part.before.n} → {part.after.n}",
-            f"{part.share_before:.0%} → {part.share_after:.0%}",
-            _arrow(means),
+            f"{part.group.route}  {part.group.top_k_bucket}\n  {' · '.join(filter(None, part.group[2:]))}",
+            _stacked(str(side.n) for side in sides),
+            _stacked(f"{share:.0%}" for share in (part.share_before, part.share_after)),
+            _stacked(number(side.mean if side.n else None) for side in sides),
             *("–" if term is None else f"{term:+.3f}" for term in (*terms, apart)),
         )
-    if len(found.parts) > GROUPS_SHOWN_MAX:
-        table.caption = f"{GROUPS_SHOWN_MAX} of {len(found.parts)} groups; --json prints all"
+    more = (
+        f"{GROUPS_SHOWN_MAX} of {len(found.parts)} groups; --json prints all; "
+        if len(found.parts) > GROUPS_SHOWN_MAX
+        else ""
+    )
+    table.caption = f"{more}{ABOVE}"
     return table
 
 
 def _version_table(versions: list[Comparison]) -> Table:
-    table = _table("new versions, each against what was there before it (no alert: a new version starts a new series)")
-    for name in ("route", "top_k", "new"):
-        table.add_column(name, overflow="fold")
-    for name in ("n", "recall", "difference", "cites any", "halluc.", "top-1 score"):
+    table = _table("new versions, each against what was there before it (no alert: a new version\nstarts a new series)")
+    table.add_column("version", overflow="fold", min_width=16)
+    for name in ("n", "recall", "differ-\nence", "cites\nany", "hallu-\ncinated", "top-1\nscore"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", overflow="fold", min_width=12)
     for one in versions:
         pair = (one.old, one.new)
         difference = number(None) if one.difference is None else f"{one.difference:+.3f}"
         if one.interval is not None:
-            difference += f" ± {(one.interval.upper - one.interval.lower) / 2:.3f}"
+            difference += f"\n± {(one.interval.upper - one.interval.lower) / 2:.3f}"
         why = one.undecided_because
         table.add_row(
-            one.new.group.route,
-            one.new.group.top_k_bucket,
-            _version_names(one),
-            _arrow(str(side.n) for side in pair),
-            _arrow(number(side.recall_mean) for side in pair),
+            f"{one.new.group.route}  {one.new.group.top_k_bucket}\n{_version_names(one)}",
+            _stacked(str(side.n) for side in pair),
+            _stacked(number(side.recall_mean) for side in pair),
             difference,
-            _arrow(number(side.cited_any_ratio, 2) for side in pair),
-            _arrow(number(side.hallucinated_ratio) for side in pair),
-            _arrow(number(side.score_mean) for side in pair) if one.scores_comparable else "not comparable",
+            _stacked(number(side.cited_any_ratio, 2) for side in pair),
+            _stacked(number(side.hallucinated_ratio) for side in pair),
+            _stacked(number(side.score_mean) for side in pair) if one.scores_comparable else "other\nscorer",
             f"{one.verdict}{f': {why}' if why else ''}\n({one.over})",
         )
-    table.caption = "± is 95 %; compared over the same time, or all before and all after"
+    table.caption = f"± is 95 %; compared over the same time, or all before and all after; {ABOVE}"
     return table
 
 
@@ -115,12 +116,16 @@ def _version_names(one: Comparison) -> str:
     return "\n".join([*kept, *changed, f"since {rfc3339(one.new.first_s * SECOND_NS)[5:16]}Z".replace("T", " ")])
 
 
+def _stacked(values: Iterable[str]) -> str:
+    return "\n".join(values)
+
+
 def _arrow(values: Iterable[str]) -> str:
     return " → ".join(values)
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _period(period: Period) -> str:
