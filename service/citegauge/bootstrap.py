@@ -34,7 +34,7 @@ from citegauge.adapters.rolling import RollTier, View, build_app
 from citegauge.adapters.web import Health, WebSources
 from citegauge.conventions import decoder
 from citegauge.domain import rekeyed
-from citegauge.domain.drop import Drop, Limits, drops
+from citegauge.domain.drop import Drop, drops
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
@@ -246,6 +246,7 @@ class Worker:
         """`database`: an engine that is open already (the demo's), else the one of the settings."""
         self.settings = settings
         self.role = role
+        self._drop_limits = settings.drop_limits()
         self.database = database or open_clickhouse(settings)
         self.hot: HotTier | None = None
         self.publisher: Publisher | None = None
@@ -260,6 +261,7 @@ class Worker:
                 database=settings.clickhouse.database,
                 partitions=settings.kafka.panes_partitions,
                 interval_s=settings.publish.interval_s,
+                topics=settings.joined_topics(),
             )
         self.web_port = 0
         self._exporter = Exporter(self.samples)
@@ -319,6 +321,7 @@ class Worker:
         return WebSources(
             windows=self.windows,
             drops=lambda: [drop.as_dict() for drop in self.drops()],
+            drop_limits=self._drop_limits,
             signals=lambda: self.roll.view.signals if self.roll is not None else (),
             query=self.database.query,
             database=self.settings.clickhouse.database,
@@ -333,15 +336,7 @@ class Worker:
 
     def drops(self) -> list[Drop]:
         """What dropped, worst first: what a ticket would be raised for."""
-        alerts = self.settings.alerts
-        limits = Limits(
-            traces_min=alerts.traces_min,
-            baseline_traces_min=alerts.baseline_traces_min,
-            fall_min=alerts.recall_drop_ticket_ratio,
-            score_fall_sd_min=alerts.score_drop_sd,
-            z_min=alerts.ticket_z_min,
-        )
-        return drops(self.roll.view.signals, limits) if self.roll is not None else []
+        return drops(self.roll.view.signals, self._drop_limits) if self.roll is not None else []
 
     def samples(self) -> Iterator[Sample]:
         """Everything that `/metrics` shows."""

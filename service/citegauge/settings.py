@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from citegauge.conventions import DecodePolicy, SpanMapping
 from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS
+from citegauge.domain.drop import Limits
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuckets
 from citegauge.errors import ConfigError
 from citegauge.sections import (
@@ -170,6 +171,17 @@ class Settings(BaseSettings):
             routes=MappingProxyType({name: route.policy() for name, route in self.routes.items()}),
             only_listed_routes=self.score.only_listed_routes,
             nonconformant_as_zero=self.score.nonconformant_as_zero,
+        )
+
+    def drop_limits(self) -> Limits:
+        """What a fall must exceed for a ticket, as the core knows it."""
+        alerts = self.alerts
+        return Limits(
+            traces_min=alerts.traces_min,
+            baseline_traces_min=alerts.baseline_traces_min,
+            fall_min=alerts.recall_drop_ticket_ratio,
+            score_fall_sd_min=alerts.score_drop_sd,
+            z_min=alerts.ticket_z_min,
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from citegauge.domain.distribution import fraction_value, histogram_value, mean, quantiles
 from citegauge.domain.intervals import moments
@@ -21,7 +22,7 @@ from citegauge.domain.policy import RoutePolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, Group, State
 from citegauge.domain.summary import stats
 from support.clickhouse import embedded
-from support.clickhouse_rows import pane_row
+from support.clickhouse_rows import pane_row, trace_row
 from support.served import END_S, day, serve
 
 if TYPE_CHECKING:
@@ -333,6 +334,25 @@ def test_freshness(clickhouse: ClickHouse, served: Served) -> None:
     assert _plain(row["newest_pane"]) == max(one.pane for one in panes)
     assert _plain(row["closed_through"]) == closed_s
     assert row["closed_age_s"] == END_S - closed_s - MINUTE_S
+
+
+def test_panes_and_traces_are_compared_up_to_what_each_source_has_closed() -> None:
+    """A partition that is a minute behind another has no final pane of that minute yet, and nothing is wrong."""
+    first, second = END_S - 600, END_S - 540
+    panes = [pane_row(at, source=f"spans/{one}", final=True) for one, at in ((0, first), (0, second), (1, first))]
+    once = {"states": {"measured": 1}, "recall_counts": {3 << 16 | 1: 1}, "score_counts": {}}
+    panes = [replace(one, **once) for one in [*panes, pane_row(second, source="spans/1")]]
+    traces = [
+        trace_row(one.pane, source=one.source, trace_id=f"{number:032x}", top1_score=None)
+        for number, one in enumerate(panes)
+    ]
+    with embedded(database="behind") as client:
+        client.insert(panes)
+        client.insert(traces)
+        assert run(client, "panes_against_traces") == []
+        client.insert([trace_row(first, source="spans/1", trace_id="f" * 32)])
+        (row,) = run(client, "panes_against_traces")
+        assert (_plain(row["pane"]), row["source"]) == (first, "spans/1")
 
 
 def test_a_pane_that_lies_is_found(clickhouse: ClickHouse, served: Served) -> None:

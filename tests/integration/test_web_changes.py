@@ -10,6 +10,7 @@ import pytest
 from aiohttp import ClientSession
 from msgspec.structs import replace as replace_row
 
+from citegauge.domain.drop import Limits
 from citegauge.domain.episodes import HOUR_S, STEP_S
 from support.web_world import FALLEN, World, served
 
@@ -132,6 +133,14 @@ async def test_the_alert_history_knows_the_drop_and_since_when(world: World) -> 
     assert alert["lower"] < alert["change"] < alert["upper"] < 0
     assert quiet["alerts"] == []
     assert missing["error"] == "route is missing"
+
+
+async def test_the_alert_history_judges_by_the_settings(world: World) -> None:
+    """A fall that the settings do not call one is none in the past either."""
+    world.drop_limits = Limits(fall_min=0.99)
+    async with served(world) as address:
+        answer = await _ask(address, "alerts", route=FALLEN[0], top_k_bucket=FALLEN[1])
+    assert answer["alerts"] == []
 
 
 async def test_the_alert_history_is_shown(chromium: Chromium, world: World) -> None:

@@ -220,6 +220,22 @@ def test_as_of_never_moves_back(steps: list[tuple[str, Heartbeat, int]]) -> None
         before = now
 
 
+@given(st.lists(st.tuples(st.sampled_from((*SOURCES, "gone/0", "gone/1")), beats, st.integers(0, 120)), max_size=20))
+def test_as_of_is_that_of_the_topics_that_are_read(steps: list[tuple[str, Heartbeat, int]]) -> None:
+    """From the first heartbeat of a topic that is read on, those of others change neither as-of nor what it waits for."""
+    read = [step for step in steps if step[0] in SOURCES]
+    if read:
+        first = steps.index(read[0])
+        steps = steps[first:]
+    told, alone = AsOf(10 * 10**9, {"a"}), AsOf(10 * 10**9)
+    for source, beat, wall_s in steps:
+        told.beat(source, beat)
+        if source in SOURCES or not read:
+            alone.beat(source, beat)
+        assert told.update(wall_s * 10**9) == alone.update(wall_s * 10**9)
+        assert told.sources == alone.sources
+
+
 @given(st.integers(0, 1 << 62))
 def test_window_bounds(as_of_ns: int) -> None:
     """The end is the minute after as-of; the start lies on a cell and at most one cell before end - length."""

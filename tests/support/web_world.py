@@ -17,6 +17,7 @@ from msgspec.structs import replace as change
 from citegauge.adapters.rolling.view import window_row
 from citegauge.adapters.web import Health, WebSources, build_web_app
 from citegauge.domain.distribution import fraction_key, histogram_key
+from citegauge.domain.drop import LIMITS, Limits
 from citegauge.domain.pane import COUNTERS, Tally
 from citegauge.domain.recall import Group, State
 from citegauge.domain.signals import UNKNOWN, Past, Signal, signals_of
@@ -125,6 +126,7 @@ class World:
         b"# HELP citegauge_up Up.\n",
         "text/plain; version=0.0.4; charset=utf-8",
     )
+    drop_limits: Limits = LIMITS
     queries: int = 0
 
     def copy(self) -> World:
@@ -136,6 +138,7 @@ class World:
         return WebSources(
             windows=lambda: self.windows,
             drops=lambda: self.drops,
+            drop_limits=self.drop_limits,
             signals=lambda: self.signals,
             query=self._counted_query,
             database=database,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from citegauge.domain.drop import Limits
 from citegauge.domain.episodes import DAY_S, STEP_S, Cells, compare_at, episodes, has_fallen
 from citegauge.domain.intervals import Moments
 
@@ -43,6 +44,16 @@ def test_a_rise_and_few_traces_are_no_drops() -> None:
     """More recall is no alarm, and neither is a handful of traces, however bad."""
     assert episodes([_cells((4, 0, 0.9))], ENDS) == []
     assert episodes([_cells((4, 0, 0.0), n=2)], ENDS) == []
+
+
+def test_the_limits_are_those_that_are_given() -> None:
+    """What the settings call a drop, and not what the defaults do."""
+    fall = _cells((4, 0, 0.45))
+    assert len(episodes([fall], ENDS)) == 1
+    assert episodes([fall], ENDS, limits=Limits(fall_min=0.3)) == []
+    few = _cells((4, 0, 0.1), n=10)
+    assert episodes([few], ENDS) == []
+    assert len(episodes([few], ENDS, limits=Limits(traces_min=20))) == 1
 
 
 def test_traffic_that_stopped_is_no_drop() -> None:

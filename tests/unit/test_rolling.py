@@ -54,6 +54,7 @@ class Bench:
             database="x",
             partitions=1,
             interval_s=5,
+            topics=("spans",),
             wall_ns=lambda: int(self.now_s * SECOND_NS),
         )
         self._offset = 0
@@ -247,6 +248,23 @@ async def test_no_week_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureF
     assert len([record for record in caplog.records if "7 d baseline" in record.message]) == 1
 
 
+async def test_a_week_that_was_not_read_is_asked_for_again_within_the_minute() -> None:
+    """One answer that did not come must not cost the hour its baseline; once it came, the hour has it."""
+    reader = FakeReader(RetryableError("no answer"), of="toStartOfHour")
+    bench = await Bench(reader).own()
+    asked = []
+    for minute in range(5):
+        if minute == 2:
+            reader.failure = None
+        await bench.take(pane(int(bench.now_s) - 60))
+        await bench.take(beat(bench.now_s))
+        await bench.tier.publish()
+        await bench.tier.settle()
+        asked.append(len([sql for sql in reader.asked if "toStartOfHour" in sql]))
+        bench.now_s += 60
+    assert asked == [1, 2, 3, 3, 3]
+
+
 async def test_a_defect_of_the_detectors_is_raised() -> None:
     """What runs in the background does not fail in silence."""
     reader = FakeReader(ZeroDivisionError("defect"), of="toStartOfHour")
@@ -291,7 +309,7 @@ async def test_a_quiet_night_costs_no_memory() -> None:
 async def test_a_source_that_is_gone_holds_nothing_back_for_ever() -> None:
     """A pane that nobody will close any more is given up once it lies before the longest window."""
     bench = await Bench().own()
-    await bench.take(pane(NOON_S - 60, source="gone/0"))
+    await bench.take(pane(NOON_S - 60, source="spans/7"))
     await bench.take(beat(NOON_S))
     await bench.tier.publish()
     assert bench.acked == []
@@ -300,6 +318,31 @@ async def test_a_source_that_is_gone_holds_nothing_back_for_ever() -> None:
     await bench.tier.publish()
     await bench.take(beat(NOON_S + DAY_S))
     assert bench.acked == [0, 1, 2, 3]
+
+
+async def test_a_topic_that_is_no_longer_read_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Its panes count; but as-of, acknowledgements and a restart do not wait for what nobody will close, and it is said."""
+    bench = await Bench().own()
+    await bench.take(pane(NOON_S - 60, source="old/0"))  # 0: as found in the topic by the first start after the change
+    await bench.take(beat(NOON_S - 40, source="old/0"))  # 1
+    assert bench.acked == [], "nothing of the new topic was heard, so this may be all there is"
+    await bench.take(pane(NOON_S - 60))  # 2
+    await bench.take(beat(NOON_S - 40))  # 3
+    assert bench.acked == [0, 1]
+    await bench.take(ClosedMarker(SOURCE, NOON_S - 60))  # 4
+    await bench.take(pane(NOON_S - 120, source="old/0"))  # 5: of a neighbour that is not restarted yet
+    assert bench.acked == [0, 1, 2, 3, 4, 5]
+
+    bench.now_s += 1_800
+    await bench.take(beat(NOON_S - 40))
+    await bench.tier.publish()
+    view = await bench.tier.publish()
+    assert (view.as_of_ns, view.caught_up) == (int(bench.now_s) * SECOND_NS, True)
+    assert counts(bench)["1h"] == 3 * 4, "what was read of it is true"
+    assert set(view.sources) == {SOURCE}
+    assert [one.message for one in caplog.records if "old/0" in one.message] == [
+        "the windows do not wait for old/0: its topic is not among those of the settings"
+    ]
 
 
 async def test_what_is_not_ours_is_counted_and_passed() -> None:

@@ -167,3 +167,21 @@ def test_as_of_is_the_wall_clock_only_while_all_are_caught_up() -> None:
     as_of.beat("b", Heartbeat(0, 103 * S, True, 111 * S))
     assert as_of.update(112 * S) == 112 * S
     assert as_of.update(130 * S) == 112 * S, "a silent source is not taken for caught up"
+
+
+def test_as_of_does_not_wait_for_a_topic_that_nobody_reads() -> None:
+    """A topic taken out of the settings is silent for good; one that is read and silent holds as-of back, for ever."""
+    as_of = AsOf(stale_after_ns=15 * S, topics=["new", "other"])
+    as_of.beat("old/0", Heartbeat(0, 90 * S, True, 100 * S))
+    assert as_of.update(101 * S) == 101 * S, "until one of its topics is heard, any counts"
+    assert not as_of.ignores("old/0")
+    as_of.beat("new/0", Heartbeat(0, 95 * S, True, 200 * S))
+    assert as_of.ignores("old/0")
+    assert not as_of.ignores("other/3"), "a topic that is read is not ignored before it is heard"
+    assert (set(as_of.sources), set(as_of.ignored)) == ({"new/0"}, {"old/0"})
+    assert as_of.update(201 * S) == 201 * S
+    as_of.beat("other/3", Heartbeat(0, 96 * S, True, 201 * S))
+    for hours in (1, 24, 24 * 365):
+        wall_ns = (201 + 3_600 * hours) * S
+        as_of.beat("new/0", Heartbeat(0, 95 * S, True, wall_ns))
+        assert as_of.update(wall_ns) == 201 * S, "nobody knows what is in the partition that fell silent"

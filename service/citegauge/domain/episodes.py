@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from citegauge.domain.baseline import DRIFT_MIN_SD, TESTED_S, Cell, baseline_of, pooled
 from citegauge.domain.compare import Compared, Part, like_for_like
-from citegauge.domain.drop import drops
+from citegauge.domain.drop import LIMITS, Limits, drops
 from citegauge.domain.intervals import Moments
 from citegauge.domain.signals import Signal
 from citegauge.domain.window import MERGED
@@ -40,12 +40,14 @@ class Episode:
     """The deepest of them."""
 
 
-def has_fallen(compared: Compared, scorer: str = MERGED) -> bool:
+def has_fallen(compared: Compared, scorer: str = MERGED, limits: Limits = LIMITS) -> bool:
     """Whether the rule for drops names it: by more than chance, by enough to matter, on enough values."""
-    return bool(drops([Signal(route="", top_k_bucket="", scorer=scorer, compared=compared)]))
+    return bool(drops([Signal(route="", top_k_bucket="", scorer=scorer, compared=compared)], limits))
 
 
-def episodes(groups: Sequence[Cells], ends_s: Sequence[int], scorer: str = MERGED) -> list[Episode]:
+def episodes(
+    groups: Sequence[Cells], ends_s: Sequence[int], scorer: str = MERGED, limits: Limits = LIMITS
+) -> list[Episode]:
     """Over the full groups of one slice, judged at `ends_s` (ascending multiples of `STEP_S`); oldest first.
 
     `scorer`: whose scores the cells are of; `*` for recall.
@@ -54,7 +56,7 @@ def episodes(groups: Sequence[Cells], ends_s: Sequence[int], scorer: str = MERGE
     run: list[tuple[int, Compared]] = []
     for end_s in ends_s:
         compared = compare_at(groups, end_s)
-        if compared is not None and has_fallen(compared, scorer):
+        if compared is not None and has_fallen(compared, scorer, limits):
             run.append((end_s, compared))
         elif run:
             found.append(_episode(run, ongoing=False))

@@ -8,7 +8,7 @@ A window is [start, end): end = the minute after as-of, start = (end - length) r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from citegauge.domain.distribution import fraction_value, histogram_value
@@ -302,17 +302,43 @@ class AsOf:
     """The time up to which the windows speak: the wall clock while every source is caught up, else the newest watermark.
 
     So windows empty when traffic stops, and stand still when the reader lags. Never moves back.
+
+    A source is a topic's partition, `topic/partition`. One whose topic is no longer read falls silent for good and is not
+    waited for. One of a topic that is read is waited for however long it is silent: nobody knows what is in it.
     """
 
-    def __init__(self, stale_after_ns: int) -> None:
-        """`stale_after_ns`: a source that was silent for longer is not taken for caught up (three intervals)."""
+    def __init__(self, stale_after_ns: int, topics: Collection[str] | None = None) -> None:
+        """`stale_after_ns`: a source that was silent for longer is not taken for caught up (three intervals).
+
+        `topics`: those that are read; None for all. Until one of them is heard, those that are heard count: a worker that
+        was told other topics than its neighbours must not stand still for that.
+        """
         self.stale_after_ns = stale_after_ns
-        self.sources: dict[str, Heartbeat] = {}
         self.value_ns = 0
+        self._topics = None if topics is None else frozenset(topics)
+        self._read: dict[str, Heartbeat] = {}
+        self._unread: dict[str, Heartbeat] = {}
 
     def beat(self, source: str, heartbeat: Heartbeat) -> None:
         """Take a heartbeat."""
-        self.sources[source] = heartbeat
+        (self._read if self._is_read(source) else self._unread)[source] = heartbeat
+
+    def ignores(self, source: str) -> bool:
+        """Whether nobody waits for this source, because its topic is not read."""
+        return bool(self._read) and not self._is_read(source)
+
+    @property
+    def sources(self) -> Mapping[str, Heartbeat]:
+        """The newest heartbeat of each source that is waited for."""
+        return self._read or self._unread
+
+    @property
+    def ignored(self) -> Collection[str]:
+        """Sources that were heard and are not waited for."""
+        return self._unread.keys() if self._read else ()
+
+    def _is_read(self, source: str) -> bool:
+        return self._topics is None or source.rpartition("/")[0] in self._topics
 
     def update(self, wall_ns: int) -> int:
         """As-of in ns; 0 before the first heartbeat."""

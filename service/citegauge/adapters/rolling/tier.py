@@ -2,7 +2,8 @@
 
 Each partition of the panes topic owns the roll-ups whose (route, top_k bucket) hash to it. On assignment its closed panes
 are folded from ClickHouse in SQL; after that only the topic is read. Messages are acknowledged in order, and only the
-prefix whose panes are closed, so that a restart finds every open pane in the topic again.
+prefix whose panes are closed, so that a restart finds every open pane in the topic again. A source whose topic is no longer
+read closes nothing any more: its panes count (a restart has them from ClickHouse), but neither as-of nor this prefix waits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -122,16 +123,22 @@ class RollTier:
         database: str,
         partitions: int,
         interval_s: float,
+        topics: Collection[str],
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`store_rows` takes rows for the `windows` table; it must not block. `partitions`: of the panes topic."""
+        """`store_rows` takes rows for the `windows` table; it must not block. `partitions`: of the panes topic.
+
+        `topics`: those that the join reads (`Settings.joined_topics`).
+        """
         self._reader = reader
         self._store_rows = store_rows
         self._database = database
         self._partitions = partitions
         self._wall_ns = wall_ns
         self._owned: dict[int, _Owned] = {}
-        self._as_of = AsOf(int(STALE_INTERVALS * interval_s * SECOND_NS))
+        self._as_of = AsOf(int(STALE_INTERVALS * interval_s * SECOND_NS), topics)
+        self._told: set[str] = set()
+        """Ignored sources that the log knows of."""
         self._stored_end_s = 0
         self._signals_end_s = 0
         self._signalling: asyncio.Task[None] | None = None
@@ -206,7 +213,11 @@ class RollTier:
         held, oldest_s = owned.held, owned.oldest_s
         while held:
             first = held[0]
-            waits = first.pane_s >= oldest_s and not owned.store.is_closed(first.source, first.pane_s)
+            waits = (
+                first.pane_s >= oldest_s
+                and not owned.store.is_closed(first.source, first.pane_s)
+                and not self._as_of.ignores(first.source)
+            )
             if waits and len(held) <= HELD_RUNS_MAX:
                 return
             self.acked_early += waits
@@ -233,6 +244,7 @@ class RollTier:
                 await asyncio.sleep(0)
         before = self.view
         sources = dict(self._as_of.sources)
+        self._tell_ignored()
         groups = [item for found in windows.values() for item in found]
         view = await view_of(groups, as_of_ns, caught_up=self._as_of.caught_up(wall_ns), sources=sources)
         self.view = replace(view, signals=self._signals())
@@ -242,6 +254,11 @@ class RollTier:
             # The minute that is over once more: its first row was computed when it had just begun.
             self._store_rows([*before.rows, *self.view.rows])
         return self.view
+
+    def _tell_ignored(self) -> None:
+        for source in sorted(set(self._as_of.ignored) - self._told):
+            self._told.add(source)
+            logger.warning("the windows do not wait for %s: its topic is not among those of the settings", source)
 
     # -- detectors ------------------------------------------------------------------------------------------------------
 
@@ -275,6 +292,7 @@ class RollTier:
                 )
             self._week_failed = False
         except CitegaugeError as exc:
+            owned.week_hour = 0  # asked for again in the next minute: an hour is long to test without what is usual
             if not self._week_failed:
                 self._week_failed = True
                 logger.warning("no 7 d baseline, the last 24 h stand alone until ClickHouse answers: %s", exc)

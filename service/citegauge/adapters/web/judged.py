@@ -50,6 +50,7 @@ class Judged:
         """Raises `ConfigError` for a database whose name is not a plain identifier."""
         check_database(sources.database)
         self._query = sources.query
+        self._limits = sources.drop_limits
         self._sql = CELLS_SQL.format(database=sources.database)
 
     def alerts(self, asked: GroupParams, as_of_s: int) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class Judged:
         found = [
             _json(scorer, episode)
             for scorer, groups in _slices(rows).items()
-            for episode in episodes(groups, ends_s, scorer)
+            for episode in episodes(groups, ends_s, scorer, self._limits)
         ]
         found.sort(key=lambda one: (-one["from_s"], one["scorer"]))
         return {"start_s": first_s, "end_s": newest_s, "step_s": STEP_S, "cut": len(rows) == ROWS_MAX, "alerts": found}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from citegauge.domain.drop import Limits
     from citegauge.domain.signals import Signal
     from citegauge.ports import WindowRow
 
@@ -32,6 +33,8 @@ class WebSources:
     drops: Callable[[], Sequence[Mapping[str, Any]]]
     """What dropped: `route`, `top_k_bucket`, `scorer`, `what` (`recall` or `score`), `before`, `after`, `n`, `sentence` and,
     where they can be told, `since_s` (unix s), `fall_lower` and `fall_upper`; not blocking."""
+    drop_limits: Limits
+    """Those of `drops`, by which the alert history judges too."""
     query: Callable[[str, Mapping[str, Any]], Rows]
     """Blocking query with bound parameters, run in a thread (`ports.SqlReader.query`)."""
     database: str
