@@ -260,6 +260,7 @@ class Worker:
                 database=settings.clickhouse.database,
                 partitions=settings.kafka.panes_partitions,
                 interval_s=settings.publish.interval_s,
+                distance_routes=settings.score_policy().distance_routes,
             )
         self.web_port = 0
         self._exporter = Exporter(self.samples)
@@ -325,6 +326,7 @@ class Worker:
             metrics=self._exporter.render,
             healthy=self.healthy,
             ready=self.ready,
+            distance_routes=self.settings.score_policy().distance_routes,
         )
 
     def windows(self) -> Sequence[WindowRow]:

@@ -50,6 +50,7 @@ class Judged:
         """Raises `ConfigError` for a database whose name is not a plain identifier."""
         check_database(sources.database)
         self._query = sources.query
+        self._distance_routes = sources.distance_routes
         self._sql = CELLS_SQL.format(database=sources.database)
 
     def alerts(self, asked: GroupParams, as_of_s: int) -> dict[str, Any]:
@@ -59,10 +60,11 @@ class Judged:
         bounds = {"start_s": first_s - DAY_S, "end_s": newest_s, "step_s": STEP_S, "rows_max": ROWS_MAX}
         rows = self._query(self._sql, {**bounds, "route": asked.route, "top_k_bucket": asked.top_k_bucket})
         ends_s = range(first_s + STEP_S, newest_s + 1, STEP_S)
+        distances = asked.route in self._distance_routes
         found = [
             _json(scorer, episode)
             for scorer, groups in _slices(rows).items()
-            for episode in episodes(groups, ends_s, scorer)
+            for episode in episodes(groups, ends_s, scorer, lower_is_better=distances and scorer != MERGED)
         ]
         found.sort(key=lambda one: (-one["from_s"], one["scorer"]))
         return {"start_s": first_s, "end_s": newest_s, "step_s": STEP_S, "cut": len(rows) == ROWS_MAX, "alerts": found}
