@@ -262,6 +262,7 @@ class Worker:
                 partitions=settings.kafka.panes_partitions,
                 interval_s=settings.publish.interval_s,
                 topics=settings.joined_topics(),
+                distance_routes=settings.score_policy().distance_routes,
             )
         self.web_port = 0
         self._exporter = Exporter(self.samples)
@@ -328,6 +329,7 @@ class Worker:
             metrics=self._exporter.render,
             healthy=self.healthy,
             ready=self.ready,
+            distance_routes=self.settings.score_policy().distance_routes,
         )
 
     def windows(self) -> Sequence[WindowRow]:

@@ -171,7 +171,9 @@ def doctor(
 )
 @click.option("--duration", help="How long.  [default: for good, or for a file 1h]")
 @click.option("--traces", type=click.IntRange(1), help="Stop after so many traces.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=26.0, show_default=True, help="Traces per minute.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), default=26.0, show_default=True, help="Traces per minute."
+)
 @click.option("--route", "routes", multiple=True, metavar="NAME[:TOP_K[:SHARE[:SCORE]]]", help="Repeatable.")
 @click.option(
     "--scenario",

@@ -122,6 +122,13 @@ METRICS: tuple[Metric, ...] = (
         "Traces with a score on each side (before, after) of the groups that were compared.",
     ),
     Metric(
+        "citegauge_compared_top1_score_sign",
+        "gauge",
+        "sign",
+        (*_SLICE, "scorer"),
+        'What a fall of these scores means: 1, worse; -1, better, where routes.<name>.score_direction is "lower".',
+    ),
+    Metric(
         "citegauge_compared_low_confidence_ratio",
         "gauge",
         "ratio",
@@ -159,7 +166,13 @@ METRICS: tuple[Metric, ...] = (
         "A detector's statistic over its decision limit; from 1 on it is an alarm. recall_cusum: recall of the last 6 hours "
         "fell short of the baseline (scorer is *); score_shift: the scores of the hour are distributed otherwise.",
     ),
-    Metric("citegauge_window_series_dropped", "gauge", "series", (), "Roll-ups left out because of web.series_max."),
+    Metric(
+        "citegauge_window_series_dropped",
+        "gauge",
+        "series",
+        (),
+        "Roll-ups left out: pairs past web.series_max, and scorers of a pair past the 20 with most scores.",
+    ),
     Metric(
         "citegauge_as_of_timestamp_seconds",
         "gauge",
@@ -208,7 +221,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("citegauge_replaying", "gauge", "bool", _PARTITION, "1 while the hold-back is being re-read in silence."),
     Metric("citegauge_traces_in_flight", "gauge", "traces", _PARTITION, "Traces in memory."),
     Metric("citegauge_open_groups", "gauge", "groups", _PARTITION, "Groups with an open minute."),
-    Metric("citegauge_routes_frozen", "gauge", "bool", _PARTITION, "1 while unlisted routes count as other."),
+    Metric(
+        "citegauge_routes_frozen",
+        "gauge",
+        "bool",
+        _PARTITION,
+        "1 while unlisted routes, their models, versions and scorers count as other; they have no top-1 scores then.",
+    ),
     Metric("citegauge_reading_paused", "gauge", "bool", (), "1 while reading waits for ClickHouse."),
     Metric("citegauge_clickhouse_backlog_rows", "gauge", "rows", ("tier",), "Rows that wait for ClickHouse."),
     Metric("citegauge_clickhouse_failing", "gauge", "bool", ("tier",), "1 while the last insert failed."),

@@ -185,7 +185,10 @@ class JoinSettings(Section):
     traces_max: Count = 500_000
     """Traces in flight per partition (about 1 kB each); past it the oldest open minute is closed early."""
     groups_max: Count = 2_000
-    """Open groups per partition (up to 100 kB each in a worker with all stages); past it unlisted routes become `other`."""
+    """Open groups per partition (up to 100 kB each in a worker with all stages); past it unlisted routes become `other`.
+
+    So do their models, retriever versions and scorers then, and they show no top-1 score: scorers are never mixed.
+    """
     record_bytes_max: Count = 4 * 1024 * 1024
     """A longer record is a dead letter."""
     dead_letter_payload: bool = False
@@ -206,7 +209,7 @@ class RouteSettings(Section):
     answer_format: Literal["auto", "json", "text"] = "auto"
     """`json`: an answer that is not the agreed JSON is nonconformant."""
     score_direction: Literal["higher", "lower"] = "higher"
-    """`lower`: the scores are distances, and meant to be."""
+    """`lower`: the scores are distances, and meant to be; the alerts then judge a rise."""
     low_confidence_below: dict[ScorerName, Threshold] = {}
     """By scorer: the top-1 score below which a retrieval counts as one of low confidence (of distances: above which)."""
 
@@ -368,7 +371,9 @@ class WebSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 9464
     """Port to listen on; 0 takes a free one."""
     series_max: Count = 500
-    """(route, top_k bucket) pairs exported to Prometheus, those with most traces, at about 150 series each."""
+    """(route, top_k bucket) pairs exported to Prometheus, those with most traces, at about 150 series each.
+
+    Of each, the 20 scorers with most scores."""
     token: SecretStr = SecretStr("")
     """Asked for by everything but the health checks and the page's own files (`Authorization: Bearer …`)."""
     hosts: tuple[str, ...] = ()

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
+from citegauge.commands.backtest import _asked as asked_of
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME
 from citegauge.sections import AlertSettings
+from citegauge.settings import load
 from citegauge.tools.backtest import Asked, print_report, read_rules, run_backtest
 from citegauge.tools.backtest.alerting import firings
 from citegauge.tools.backtest.history import History
@@ -144,6 +146,25 @@ def test_promtool_tells_the_same_story(database: ClickHouse, report: Report, tmp
         tests.append(_expected(minute, firing, report))
     said = promtool_test(tmp_path, RULES, series, {"promql_expr_test": tests})
     assert not said, said[:3_000]
+
+
+def test_declared_distances_are_told(database: ClickHouse, tmp_path: Path) -> None:
+    """What the settings declare reaches the series, so that the rules judge a rise as they would have live."""
+    config = tmp_path / "c.toml"
+    config.write_text('[routes.docs]\nscore_direction = "lower"\n[routes.support]\ncites = true\n')
+    asked = asked_of(load(config), "-1h", None, "1m")
+
+    async def signs() -> dict[str, float]:
+        history = History(database, database.database, asked.distance_routes)
+        return {
+            sample.labels[0]: sample.value
+            async for view in history.views(range(FROM, FROM + 1), {"1h"}, signals=True)
+            for sample in window_samples(view, 100)
+            if sample.name == "citegauge_compared_top1_score_sign"
+        }
+
+    found = asyncio.run(signs())
+    assert {route: found[route] for route in ("docs", "support")} == {"docs": -1, "support": 1}
 
 
 def _expected(minute: int, firing: Mapping[str, int], report: Report) -> dict[str, Any]:

@@ -61,9 +61,11 @@ def tally(rng: random.Random, traffic: Traffic) -> Tally:
     return made
 
 
-def lived(world: Callable[[int], Mapping[Group, Traffic]]) -> dict[str, str]:
+def lived(
+    world: Callable[[int], Mapping[Group, Traffic]], distance_routes: frozenset[str] = frozenset()
+) -> dict[str, str]:
     """Series of the story; `world` tells each minute's traffic, the break is minute `BREAK`, the day before is negative."""
-    rng, store, detectors = random.Random(7), WindowStore(T0_S - DAY_MINUTES * 60), Detectors()
+    rng, store, detectors = random.Random(7), WindowStore(T0_S - DAY_MINUTES * 60), Detectors(distance_routes)
     shown: list[dict[str, float]] = []
 
     async def minute(at: int) -> None:
@@ -145,3 +147,11 @@ def test_lived_stories(name: str, tmp_path: Path) -> None:
     series = lived(world)
     quiet: dict[int, dict[str, int]] = {minute: {} for minute in range(0, BREAK + 1 if expected else LAST, 10)}
     expect_firing(tmp_path, RULES, series, {**quiet, LAST: expected})
+
+
+@pytest.mark.parametrize(("distance", "worse"), [(0.88, True), (0.72, False)])
+def test_lived_distances(distance: float, worse: bool, tmp_path: Path) -> None:
+    """Declared distances that rise are a drop, those that fall are none; that they moved is told either way."""
+    series = lived(broken({M1: NORMAL}, {M1: Traffic(6, 0.6, distance)}), frozenset({"support"}))
+    expected = {"CitegaugeScoreShift": 1} | ({"CitegaugeTop1ScoreDrop": 1} if worse else {})
+    expect_firing(tmp_path, RULES, series, {BREAK: {}, LAST: expected})

@@ -69,7 +69,11 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         story(changed("support", "1-5", score=Sample(n=200, mean=0.72, sd=0.1))),
         {"CitegaugeTop1ScoreDrop": 1},
     ),
-    "scores below zero (distances) fall": (
+    "declared distances rise": (
+        story(changed("support", "1-5", score=Sample(n=200, mean=0.88, sd=0.1), distances=True)),
+        {"CitegaugeTop1ScoreDrop": 1},
+    ),
+    "scores below zero fall": (
         story(
             changed(
                 "support",
@@ -166,6 +170,8 @@ QUIET: dict[str, dict[str, str]] = {
     "a fall within chance": story(changed("support", recall=Sample(n=60, mean=0.5, sd=0.35))),
     "a fall that is certain but small": story(changed("support", recall=Sample(n=50_000, mean=0.57, sd=0.3))),
     "recall rises": story(changed("support", recall=Sample(n=200, mean=0.9, sd=0.1))),
+    "scores rise": story(changed("support", score=Sample(n=200, mean=0.88, sd=0.1))),
+    "declared distances fall": story(changed("support", score=Sample(n=200, mean=0.72, sd=0.1), distances=True)),
     "a young route without a day": story(
         changed("support", recall=FALLEN, day=NOTHING, score_day=NOTHING, hallucinated=0.3)
     ),
@@ -305,6 +311,14 @@ def test_scorers_do_not_mix(tmp_path: Path) -> None:
         for stat, value in (("mean", 12.0), ("sd", 2.0)):
             high[key("citegauge_top1_score", **place, window=window, stat=stat)] = steady(value, MINUTES)
     series = story(changed("support", "1-5", score=Sample(n=200, mean=0.72, sd=0.1))) | high
+    expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, LAST: {"CitegaugeTop1ScoreDrop": 1}})
+
+
+def test_a_worker_that_tells_no_direction_has_scores(tmp_path: Path) -> None:
+    """While an older version of the worker still runs, a fall of its scores is a fall."""
+    fallen = story(changed("support", "1-5", score=Sample(n=200, mean=0.72, sd=0.1)))
+    series = {name: values for name, values in fallen.items() if "_sign{" not in name}
+    assert len(series) < len(fallen)
     expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, LAST: {"CitegaugeTop1ScoreDrop": 1}})
 
 

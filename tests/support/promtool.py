@@ -62,6 +62,8 @@ class Hour:
     nonconformant: int = 0
     empty: int = 0
     unjoined: int = 0
+    distances: bool = False
+    """The route declares its scores to be distances."""
     old_scorer: str = ""
     """A scorer that only the day has."""
     versions: tuple[tuple[Sample, Sample], ...] = ()
@@ -170,7 +172,14 @@ def _signals(route: str, bucket: str, hour: Hour) -> dict[str, float]:
     score = None if hour.old_scorer else like_for_like([_part(hour.score, hour.score_day)])
     for scorer, compared in (("*", recall), (hour.scorer, score)):
         low = like_for_like([_part(*hour.low)]) if hour.low and scorer == "*" else None
-        signal = Signal(route=route, top_k_bucket=bucket, scorer=scorer, compared=compared, low_confidence=low)
+        signal = Signal(
+            route=route,
+            top_k_bucket=bucket,
+            scorer=scorer,
+            compared=compared,
+            lower_is_better=hour.distances and scorer != "*",
+            low_confidence=low,
+        )
         for sample in signal_samples(signal):
             found[key(sample.name, **dict(zip(BY_NAME[sample.name].labels, sample.labels, strict=True)))] = sample.value
     place = {"route": route, "top_k_bucket": bucket}

@@ -16,10 +16,18 @@ def signal(
     after: Moments,
     scorer: str = "*",
     cusum: Cusum | None = QUIET,
+    *,
+    lower_is_better: bool = False,
 ) -> Signal:
     """Of one group."""
-    compared = like_for_like([Part(before, after)])
-    return Signal(route="support", top_k_bucket="1-5", scorer=scorer, compared=compared, cusum=cusum)
+    return Signal(
+        route="support",
+        top_k_bucket="1-5",
+        scorer=scorer,
+        compared=like_for_like([Part(before, after)]),
+        cusum=cusum,
+        lower_is_better=lower_is_better,
+    )
 
 
 DAY = Moments(4_000, 0.6, 0.09)
@@ -81,6 +89,24 @@ def test_scores_fall_in_standard_deviations() -> None:
     (distance,) = drops([signal(Moments(4_000, -0.3, 0.01), Moments(200, -0.4, 0.01), "l2", cusum=None)])
     assert distance.fall_lower is None
     assert "fell by 33%, from -0.300" in distance.sentence
+
+
+def test_declared_distances_get_worse_by_rising() -> None:
+    """A rise is named as one, with an interval that may pass 100 %; a fall of them is good news."""
+    usual = Moments(4_000, 0.5, 0.0025)
+    far, near = Moments(300, 0.6, 0.0025), Moments(300, 0.4, 0.0025)
+    (drop,) = drops([signal(usual, far, "l2", None, lower_is_better=True)])
+    assert (drop.before, drop.after, drop.what) == (0.5, 0.6, "score")
+    assert drop.z > 30
+    assert drop.fall_lower is not None
+    assert drop.fall_upper is not None
+    assert 0.18 < drop.fall_lower < 0.2 < drop.fall_upper < 0.22
+    assert "mean top-1 score (l2) rose by 20% (95%: 19% to 21%), from 0.500" in drop.sentence
+    assert not drops([signal(usual, near, "l2", None, lower_is_better=True)])
+    assert not drops([signal(usual, far, "l2", None)])
+    (doubled,) = drops([signal(usual, Moments(300, 1.5, 0.0025), "l2", None, lower_is_better=True)])
+    assert "rose by 200% (95%: 199% to 201%)" in doubled.sentence
+    assert not drops([signal(usual, Moments(300, 0.52, 0.0025), "l2", None, lower_is_better=True)]), "too small"
 
 
 def test_limits_can_be_set() -> None:

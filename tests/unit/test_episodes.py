@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
+from citegauge.adapters.web import Health, WebSources
+from citegauge.adapters.web.judged import Judged
+from citegauge.adapters.web.params import GroupParams
 from citegauge.domain.drop import Limits
 from citegauge.domain.episodes import DAY_S, STEP_S, Cells, compare_at, episodes, has_fallen
 from citegauge.domain.intervals import Moments
@@ -91,3 +97,46 @@ def test_scores_of_any_sign_can_fall() -> None:
     assert found.ongoing
     assert found.worst.fall is None
     assert found.worst.after == pytest.approx(-2.3)
+
+
+def test_declared_distances_drop_where_they_rise() -> None:
+    """The episode is that of the rise, and its worst hour the one in which they were largest; a fall of them is none."""
+    risen, fallen = [_cells((8, 0, 0.9))], [_cells((8, 0, 0.3))]
+    (found,) = episodes(risen, ENDS, "l2", lower_is_better=True)
+    assert found.ongoing
+    assert found.from_s < END_S - 4 * STEP_S, "named before the whole hour had risen"
+    assert found.worst.after == pytest.approx(0.9)
+    assert episodes(fallen, ENDS, "l2", lower_is_better=True) == []
+    assert len(episodes(fallen, ENDS, "l2")) == 1
+    assert episodes(risen, ENDS, "l2") == []
+
+
+def test_the_page_judges_a_route_as_its_settings_say() -> None:
+    """Scores of a route of distances by their rise; recall that rises, and another route's scores, have not dropped."""
+    cells = _cells((8, 0, 0.9))
+
+    def query(_: str, __: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {"t": start_s, "model": "m", "retriever_version": "r", "scorer": "l2"}
+            | {f"{what}_n": cell.n for what in ("recall", "score")}
+            | {f"{what}_mean": cell.mean for what in ("recall", "score")}
+            | {f"{what}_squares": cell.variance * (cell.n - 1) for what in ("recall", "score")}
+            for start_s, cell in cells.items()
+        ]
+
+    sources = WebSources(
+        drop_limits=Limits(),
+        windows=tuple,
+        drops=tuple,
+        query=query,
+        database="citegauge",
+        metrics=lambda: (b"", ""),
+        healthy=lambda: Health(ok=True),
+        ready=lambda: Health(ok=True),
+        distance_routes=frozenset({"near"}),
+    )
+    told = {}
+    for route in ("near", "plain"):
+        found = Judged(sources).alerts(GroupParams(route=route, top_k_bucket="1-5"), END_S)
+        told[route] = [one["scorer"] for one in found["alerts"]]
+    assert told == {"near": ["l2"], "plain": []}

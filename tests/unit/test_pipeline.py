@@ -240,6 +240,17 @@ def test_routes_freeze_and_thaw() -> None:
     assert [(event.offset, event.kind) for event in flush.commit.events] == [(0, "freeze"), (2, "thaw")]
 
 
+def test_the_bound_of_groups_holds_for_versions_too() -> None:
+    """A retriever version of its own for each request does not open groups without end."""
+    pipeline_of = replace(POLICY, groups_max=4)
+    log = Log(*([retrieval(n, 0, retriever_version=f"build-{n}", scorer=f"s{n}")] for n in range(40)))
+    pipeline = log.pipeline(policy=pipeline_of)
+    log.feed(pipeline, 0, 39)
+    assert pipeline.join.clock.routes_frozen
+    assert len(pipeline.join.open_groups) == 5
+    assert sum(len(slot.unmatched) for slot in pipeline.join.slots.values()) == 40
+
+
 def test_an_idle_flush_changes_no_state() -> None:
     """It publishes panes as if they were closed: not final, the commit held back, and the next span counts as usual."""
     log = Log([retrieval(1, 0)], [generation(1, 1)], [FAR])

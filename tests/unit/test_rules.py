@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -197,6 +198,9 @@ def test_signals_are_exported_as_they_are() -> None:
     }
     assert values[score, ("bge", "sd")] == pytest.approx(0.2)
     assert values[f"{score}_traces", ("bge", "after")] == 100
+    assert values[f"{score}_sign", ("bge",)] == 1
+    (distance,) = [x for x in signal_samples(replace(SIGNALS[1], lower_is_better=True)) if x.name == f"{score}_sign"]
+    assert distance.value == -1
     assert values["citegauge_compared_recall_traces", ("before",)] == 400
     assert values["citegauge_compared_low_confidence_ratio", ("after",)] == 0.5
     assert values["citegauge_compared_low_confidence_traces", ("after",)] == 100

@@ -7,19 +7,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import View, window_row
+from citegauge.domain.compare import Part, like_for_like
+from citegauge.domain.intervals import Moments
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group, State
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import WINDOWS, RollUp, roll_up
 from citegauge.metrics import Sample
-from citegauge.tools.samples import window_samples
+from citegauge.tools.samples import SCORERS_PER_PAIR_MAX, window_samples
 
 
-def seen(route: str, n: int) -> list[RollUp]:
+def seen(route: str, n: int, scorer: str = "s") -> list[RollUp]:
     """A day of n measured traces of a route, all of them in the last hour."""
     tally = Tally()
     tally.states = {State.measured: n}
+    tally.score_counts = {20_000: n}
     tally.recall_counts = {(3 << 16) + 1: n}
-    group = Group(route, "1-5", "m", "v", "s")
+    group = Group(route, "1-5", "m", "v", scorer)
     return [RollUp(window, 0, window.length_s, group, tally, 1) for window in WINDOWS]
 
 
@@ -31,6 +35,28 @@ def test_past_the_cap_the_routes_with_most_traces_are_shown() -> None:
     assert {sample.labels[0] for sample in samples if sample.name == "citegauge_window_traces"} == {"b", "c"}
     (dropped,) = [sample.value for sample in samples if sample.name == "citegauge_window_series_dropped"]
     assert dropped == 1
+
+
+def test_past_the_cap_the_scorers_with_most_scores_are_shown() -> None:
+    """Whoever names scorers after requests makes neither series nor comparisons without bound; recall stays whole."""
+    many = SCORERS_PER_PAIR_MAX + 30
+    found = [item for n in range(many) for item in seen("a", 1 + n, f"s{n}")] + seen("b", 5)
+    scorers = [f"s{n}" for n in range(many)]
+    compared = like_for_like([Part(Moments(400, 0.6, 0.04), Moments(100, 0.5, 0.05))])
+    signals = [Signal(route="a", top_k_bucket="1-5", scorer=name, compared=compared) for name in ("*", *scorers)]
+    view = View(rows=tuple(window_row(item, 1) for item in roll_up(found)), signals=tuple(signals))
+    samples = list(window_samples(view, 2))
+    shown = {
+        name: {each.labels[-2] for each in samples if each.name == name and each.labels[0] == "a"}
+        for name in ("citegauge_top1_score", "citegauge_compared_top1_score")
+    }
+    assert shown == {name: set(scorers[30:]) for name in shown}
+    assert {each.labels[0] for each in samples if each.name == "citegauge_top1_score"} == {"a", "b"}
+    assert sum(each.name == "citegauge_compared_recall_traces" for each in samples) == 2
+    (dropped,) = [each.value for each in samples if each.name == "citegauge_window_series_dropped"]
+    assert dropped == 30
+    measured = {each.value for each in samples if each.name == "citegauge_window_traces" and each.labels[0] == "a"}
+    assert measured == {0, many * (many + 1) // 2}, "scorers that are left out count in recall"
 
 
 def test_who_asks_while_metrics_are_rendered_shares_the_next_rendering() -> None:

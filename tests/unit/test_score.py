@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from citegauge.domain.policy import RoutePolicy, ScorePolicy, TopKBuckets
-from citegauge.domain.recall import State, TraceResult
-from citegauge.domain.score import score
+from citegauge.domain.recall import Group, State, TraceResult
+from citegauge.domain.score import place, score
 from citegauge.domain.span import CitationForm, Flag, Kind, Span
 from support.core_logs import generation, other, retrieval, span_id
 
@@ -489,6 +489,43 @@ def test_a_span_alone_is_placed_as_among_others(kind: Kind, changes: dict[str, A
     silent = Span(span_id=b"z" * 8, kind=0, start_ns=10**18 + 9, end_ns=10**18 + 9, trace_id=b"t" * 16)
     policy = ScorePolicy(routes=MappingProxyType({}))
     assert score([span], policy, routes_frozen=frozen) == score([span, silent], policy, routes_frozen=frozen)
+
+
+def test_names_that_never_repeat_make_one_group_while_frozen() -> None:
+    """Whatever spans name is `other` then, not the route alone; listed routes stay as they are."""
+    policy = ScorePolicy(routes=MappingProxyType({"listed": RoutePolicy()}))
+
+    def groups(route: str) -> set[Group]:
+        found = set()
+        for n in range(50):
+            kept = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a"], route=route or f"r{n}", trace_id=b"t" * 16,
+                        retriever_version=f"build-{n}", scorer=f"s{n}")  # fmt: skip
+            answer = Span(
+                span_id=b"g" * 8, kind=3, end_ns=10**18, route=route or f"r{n}", model=f"m{n}", trace_id=b"t" * 16
+            )
+            for spans in ([kept], [answer], [kept, answer]):
+                placed = place(spans, policy, routes_frozen=True)
+                assert placed is not None
+                found.add(placed.group)
+        return found
+
+    assert groups("") == {Group("other", bucket, "other", "other", "other") for bucket in ("1-5", "unknown")}
+    assert len(groups("listed")) == 150
+
+
+def test_scores_of_other_scorers_are_no_statistic() -> None:
+    """A trace whose scorer became `other` has no top-1 score, alone or joined; recall and the chunks' scores stay."""
+    retriever = Span(span_id=b"r" * 8, kind=1, end_ns=10**18, ids=["a", "b"], scores=[0.9, 0.5], first_score=0.9,
+                     scorer="bge", trace_id=b"t" * 16)  # fmt: skip
+    answer = Span(span_id=b"g" * 8, kind=3, end_ns=10**18, citation_form=1, cited=["a"], trace_id=b"t" * 16)
+    policy = ScorePolicy(default_route=RoutePolicy(low_confidence_below=MappingProxyType({"bge": 1.0, "other": 1.0})))
+    for spans in ([retriever], [retriever, answer]):
+        usual, frozen = score(spans, policy), score(spans, policy, routes_frozen=True)
+        assert usual is not None
+        assert frozen is not None
+        assert (usual.top1_score, usual.low_confidence) == (0.9, True)
+        assert (frozen.group.scorer, frozen.top1_score, frozen.low_confidence) == ("other", None, None)
+        assert (frozen.recall, frozen.scores, frozen.state) == (usual.recall, usual.scores, usual.state)
 
 
 def test_numbers_of_a_citation_engine_name_no_chunk() -> None:

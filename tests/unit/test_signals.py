@@ -113,6 +113,16 @@ def test_scores_that_move_shift() -> None:
     assert found.compared.after == pytest.approx(0.6, rel=0.01)
 
 
+def test_scores_know_their_direction_and_recall_has_none() -> None:
+    """What a declared distance means is told beside it; its values, and recall, stay as they are."""
+    asked = [past(GROUP, tally(300, 0.6, 0.9), tally(6_000, 0.6, 0.8))]
+    plain, distances = signals_of(asked, END_S), signals_of(asked, END_S, lower_is_better=True)
+    assert [each.lower_is_better for each in plain] == [False, False]
+    assert [each.lower_is_better for each in distances] == [False, True]
+    assert [each.compared for each in plain] == [each.compared for each in distances]
+    assert [each.shift for each in plain] == [each.shift for each in distances]
+
+
 def test_low_confidence_is_compared_within_each_scorer() -> None:
     """A scorer whose threshold calls a half of its scores low, and that is new, raises no share; one that changed does."""
     hour, before, new = tally(300, 0.6), tally(6_000, 0.6), tally(300, 0.6)

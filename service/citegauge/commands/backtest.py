@@ -86,7 +86,8 @@ def _asked(settings: Settings, start: str, end: str | None, step: str) -> backte
     to_s = from_s + (to_ns // SECOND_NS - from_s) // step_s * step_s
     if to_s <= from_s:
         raise ConfigError("--from must be earlier than --to, and than now")
-    return backtesting.Asked(from_s, to_s, settings.alerts.job, settings.web.series_max, step_s)
+    distances = settings.score_policy().distance_routes
+    return backtesting.Asked(from_s, to_s, settings.alerts.job, settings.web.series_max, step_s, distances)
 
 
 def _read(path: Path) -> str:

@@ -2,7 +2,8 @@
 
 A fall is named under the conditions under which a ticket is raised (`Limits`), so that page, demo and alerts tell the same:
 
-* the mean of the hour lies below that of the day before it, like for like, by enough to matter and beyond chance, or
+* the mean of the hour lies below that of the day before it (of declared distances: above), like for like, by enough to
+  matter and beyond chance, or
 * recall has been low for hours (`domain.cusum` alarms), and the hour is still below the day.
 
 A new model, retriever version or scorer has no past and is no drop, and neither is a shift of the mix.
@@ -10,11 +11,13 @@ A new model, retriever version or scorer has no past and is no drop, and neither
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from citegauge.domain.compare import Compared
+from citegauge.domain.intervals import Interval
 from citegauge.domain.signals import Signal
 from citegauge.domain.window import MERGED
 
@@ -54,12 +57,14 @@ class Drop:
     n: int
     """Values in the hour."""
     z: float
-    """Standard errors by which it fell."""
+    """Standard errors by which it got worse."""
     since_s: int | None
     """Estimated start in unix seconds; None where none can be told."""
     fall_lower: float | None
     fall_upper: float | None
-    """95 % of the relative fall; None where `before` is not above 0."""
+    """95 % of the relative fall (of declared distances: rise); None where `before` is not above 0."""
+    lower_is_better: bool = False
+    """A declared distance, which is worse where it rose."""
     lasting: float | None
     """Of recall: what it fell short of its baseline in the last 6 hours, over the decision limit; an alarm from 1 on."""
 
@@ -67,12 +72,13 @@ class Drop:
     def sentence(self) -> str:
         """What fell, by how much, since when, how sure."""
         name = "cited-chunk recall" if self.what == "recall" else f"top-1 score ({self.scorer})"
-        fall = (self.before - self.after) / abs(self.before)
+        moved = abs(self.before - self.after) / abs(self.before)
+        verb, at_most = ("rose", math.inf) if self.lower_is_better else ("fell", 1.0)
         sure = ""
         if self.fall_lower is not None and self.fall_upper is not None:
-            sure = f" (95%: {max(0.0, self.fall_lower):.0%} to {min(1.0, self.fall_upper):.0%})"
+            sure = f" (95%: {max(0.0, self.fall_lower):.0%} to {min(at_most, self.fall_upper):.0%})"
         return (
-            f"{self.route} (top_k {self.top_k_bucket}): mean {name} fell by {fall:.0%}{sure}{_since(self.since_s)}, from "
+            f"{self.route} (top_k {self.top_k_bucket}): mean {name} {verb} by {moved:.0%}{sure}{_since(self.since_s)}, from "
             f"{self.before:.3f} in the day before to {self.after:.3f} in the last hour (n = {self.n}, "
             f"{self.z:.1f} standard errors)"
         )
@@ -94,14 +100,20 @@ def drops(signals: Iterable[Signal], limits: Limits = LIMITS) -> list[Drop]:
 
 def _drop(signal: Signal, limits: Limits) -> Drop | None:
     compared, cusum = signal.compared, signal.cusum
-    if compared is None or compared.after >= compared.before or compared.before == 0.0:
+    if compared is None or compared.before == 0.0:
+        return None
+    sign = -1.0 if signal.lower_is_better else 1.0
+    worse, z = sign * (compared.before - compared.after), sign * compared.z
+    if worse <= 0.0:
         return None
     if compared.n_after < limits.traces_min or compared.n_before < limits.baseline_traces_min:
         return None
     lasting = cusum is not None and cusum.ratio >= 1.0
-    if not lasting and (compared.z < limits.z_min or not _matters(signal, compared, limits)):
+    if not lasting and (z < limits.z_min or not _matters(signal, compared, worse, limits)):
         return None
     interval = compared.fall_interval
+    if interval is not None and signal.lower_is_better:
+        interval = Interval(-interval.upper, -interval.lower)
     return Drop(
         route=signal.route,
         top_k_bucket=signal.top_k_bucket,
@@ -110,16 +122,16 @@ def _drop(signal: Signal, limits: Limits) -> Drop | None:
         before=compared.before,
         after=compared.after,
         n=compared.n_after,
-        z=compared.z,
+        z=z,
         since_s=None if cusum is None else cusum.since_s,
         fall_lower=None if interval is None else interval.lower,
         fall_upper=None if interval is None else interval.upper,
+        lower_is_better=signal.lower_is_better,
         lasting=None if cusum is None else cusum.ratio,
     )
 
 
-def _matters(signal: Signal, compared: Compared, limits: Limits) -> bool:
-    fall = compared.before - compared.after
+def _matters(signal: Signal, compared: Compared, worse: float, limits: Limits) -> bool:
     if signal.scorer == MERGED:
-        return fall >= limits.fall_min * compared.before
-    return compared.sd > 0.0 and fall >= limits.score_fall_sd_min * compared.sd
+        return worse >= limits.fall_min * compared.before
+    return compared.sd > 0.0 and worse >= limits.score_fall_sd_min * compared.sd

@@ -40,28 +40,36 @@ class Episode:
     """The deepest of them."""
 
 
-def has_fallen(compared: Compared, scorer: str = MERGED, limits: Limits = LIMITS) -> bool:
+def has_fallen(
+    compared: Compared, scorer: str = MERGED, limits: Limits = LIMITS, *, lower_is_better: bool = False
+) -> bool:
     """Whether the rule for drops names it: by more than chance, by enough to matter, on enough values."""
-    return bool(drops([Signal(route="", top_k_bucket="", scorer=scorer, compared=compared)], limits))
+    signal = Signal(route="", top_k_bucket="", scorer=scorer, compared=compared, lower_is_better=lower_is_better)
+    return bool(drops([signal], limits))
 
 
 def episodes(
-    groups: Sequence[Cells], ends_s: Sequence[int], scorer: str = MERGED, limits: Limits = LIMITS
+    groups: Sequence[Cells],
+    ends_s: Sequence[int],
+    scorer: str = MERGED,
+    limits: Limits = LIMITS,
+    *,
+    lower_is_better: bool = False,
 ) -> list[Episode]:
     """Over the full groups of one slice, judged at `ends_s` (ascending multiples of `STEP_S`); oldest first.
 
-    `scorer`: whose scores the cells are of; `*` for recall.
+    `scorer`: whose scores the cells are of; `*` for recall. `lower_is_better`: they are distances.
     """
     found: list[Episode] = []
     run: list[tuple[int, Compared]] = []
     for end_s in ends_s:
         compared = compare_at(groups, end_s)
-        if compared is not None and has_fallen(compared, scorer, limits):
+        if compared is not None and has_fallen(compared, scorer, limits, lower_is_better=lower_is_better):
             run.append((end_s, compared))
         elif run:
-            found.append(_episode(run, ongoing=False))
+            found.append(_episode(run, ongoing=False, lower_is_better=lower_is_better))
             run = []
-    return [*found, _episode(run, ongoing=True)] if run else found
+    return [*found, _episode(run, ongoing=True, lower_is_better=lower_is_better)] if run else found
 
 
 def compare_at(groups: Iterable[Cells], end_s: int) -> Compared | None:
@@ -77,6 +85,7 @@ def _part(cells: Cells, end_s: int) -> Part:
     return Part(before, after, usual.between if usual is not None else DRIFT_MIN_SD**2 * before.variance)
 
 
-def _episode(run: Sequence[tuple[int, Compared]], *, ongoing: bool) -> Episode:
-    worst = min((compared for _, compared in run), key=lambda compared: compared.after - compared.before)
+def _episode(run: Sequence[tuple[int, Compared]], *, ongoing: bool, lower_is_better: bool) -> Episode:
+    sign = -1.0 if lower_is_better else 1.0
+    worst = min((compared for _, compared in run), key=lambda compared: sign * (compared.after - compared.before))
     return Episode(from_s=run[0][0], to_s=run[-1][0], ongoing=ongoing, worst=worst)

@@ -68,6 +68,11 @@ class ScorePolicy:
     nonconformant_as_zero: bool = False
     """True: a nonconformant answer enters the ratio with recall 0 (it keeps its flag)."""
 
+    @property
+    def distance_routes(self) -> frozenset[str]:
+        """Routes whose scores are distances: there a rise is what is worse."""
+        return frozenset(name for name, route in self.routes.items() if route.score_direction == "lower")
+
     def for_route(self, route: str) -> RoutePolicy:
         """The policy of a route, else the default one."""
         return self.routes.get(route, self.default_route)
@@ -90,6 +95,7 @@ class JoinPolicy:
     traces_max: int = 500_000
     """Traces in flight per worker partition; past it the oldest open pane is closed early and counted."""
     groups_max: int = 2_000
-    """Open (group, pane) cells' distinct groups per partition; past it unlisted routes become `other`."""
+    """Open (group, pane) cells' distinct groups per partition; past it unlisted routes become `other`, and so
+    do their models, retriever versions and scorers (without top-1 scores)."""
     source_idle_ns: int = MINUTE_NS
     """Re-keyed partitions: a source that is silent for so long, while the log goes on, no longer holds up the clock."""

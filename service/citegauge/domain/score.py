@@ -24,7 +24,7 @@ from citegauge.domain.resolve import Resolved, resolve
 from citegauge.domain.span import CitationForm, Flag, Kind, Span
 
 UNKNOWN = "unknown"
-OTHER_ROUTE = "other"
+OTHER = "other"
 # Plain integers: arithmetic on enum members costs more than the rest of the scoring together.
 _RETRIEVAL, _RERANK, _GENERATION = int(Kind.RETRIEVAL), int(Kind.RERANK), int(Kind.GENERATION)
 _INLINE = int(CitationForm.INLINE)
@@ -56,12 +56,15 @@ class Placed(msgspec.Struct, gc=False):
     generations: list[Span]
     answer: Span | None
     route_policy: RoutePolicy
+    folded: bool = False
+    """Its scorer became `other`, so its score is no score of any: those of different scorers are never mixed."""
 
 
 def score(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = False) -> TraceResult | None:
     """The result of the distinct spans of one trace, in any order; None while it has no retrieval and no generation.
 
-    `routes_frozen`: routes that the settings do not list are counted under `other`.
+    `routes_frozen`: routes that the settings do not list are counted under `other`, and of these also model, retriever
+    version and scorer are `other`; they have no top-1 score then.
     """
     placed = place(spans, policy, routes_frozen=routes_frozen)
     return None if placed is None else measure(placed, policy)
@@ -102,43 +105,41 @@ def place(spans: Sequence[Span], policy: ScorePolicy, *, routes_frozen: bool = F
         if span.scorer:
             scorer = span.scorer
             break
+    folded = routes_frozen and route == OTHER
+    if folded:  # names that never repeat would make groups without bound
+        model = version = scorer = OTHER
+    group = Group(route, policy.buckets.label(top_k), model, version, scorer)
+    matched = bool(generations) and bool(stages or retrieved)
     return Placed(
-        spans[0].trace_id,
-        _latest_end(generations or stages),
-        Group(route, policy.buckets.label(top_k), model, version, scorer),
-        bool(generations) and bool(stages or retrieved),
-        top_k,
-        retrieved,
-        used,
-        scored,
-        stages,
-        generations,
-        answer,
-        policy.for_route(route),
-    )
+        spans[0].trace_id, _latest_end(generations or stages), group, matched, top_k, retrieved, used, scored, stages,
+        generations, answer, policy.for_route(route), folded,
+    )  # fmt: skip
 
 
 def _place_alone(span: Span, policy: ScorePolicy, routes_frozen: bool) -> Placed | None:
     """What `place` finds for the first span of a trace, which is half of all spans, without looking for what cannot be."""
     route = _mapped(span.route or UNKNOWN, policy, routes_frozen)
+    folded = routes_frozen and route == OTHER
+    unknown = OTHER if folded else UNKNOWN
     kind = span.kind
     alone = [span]
     if kind == _GENERATION:
-        group = Group(route, policy.buckets.label(0), span.model or UNKNOWN, UNKNOWN, UNKNOWN)
+        model = OTHER if folded else span.model or UNKNOWN
+        group = Group(route, policy.buckets.label(0), model, unknown, unknown)
         answer = span if span.citation_form else None
         return Placed(
-            span.trace_id, span.end_ns, group, False, 0, [], [], None, [], alone, answer, policy.for_route(route)
-        )
+            span.trace_id, span.end_ns, group, False, 0, [], [], None, [], alone, answer, policy.for_route(route), folded,
+        )  # fmt: skip
     if kind != _RETRIEVAL and kind != _RERANK:  # noqa: PLR1714  # a tuple costs more, and every span asks
         return None
     retrieved = _ids(alone)
     scored = alone if _has_scores(alone) else None
     top_k = span.top_k or len(retrieved)
-    version, scorer = span.retriever_version or UNKNOWN, span.scorer or UNKNOWN
-    group = Group(route, policy.buckets.label(top_k), UNKNOWN, version, scorer)
+    version, scorer = (OTHER, OTHER) if folded else (span.retriever_version or UNKNOWN, span.scorer or UNKNOWN)
+    group = Group(route, policy.buckets.label(top_k), unknown, version, scorer)
     return Placed(
         span.trace_id, span.end_ns, group, False, top_k, retrieved, alone, scored, alone, [], None,
-        policy.for_route(route),
+        policy.for_route(route), folded,
     )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
     for span in used:
         flags |= span.flags
         ids_dropped += span.ids_dropped
-    top1 = _top1(placed.scored, placed.route_policy)
+    top1 = None if placed.folded else _top1(placed.scored, placed.route_policy)
     return TraceResult(
         trace_id=placed.trace_id,
         state=state,
@@ -219,7 +220,7 @@ def _route(spans: Iterable[Span], policy: ScorePolicy, routes_frozen: bool) -> s
 
 def _mapped(route: str, policy: ScorePolicy, routes_frozen: bool) -> str:
     if (policy.only_listed_routes or routes_frozen) and route not in policy.routes:
-        return OTHER_ROUTE
+        return OTHER
     return route
 
 

@@ -68,6 +68,8 @@ class Signal:
     """Of scores alone."""
     baselines: Mapping[str, Moments] = field(default_factory=dict)
     """By `BASELINES`: what is usual at the hour's mix of groups; missing where too little is known. Of recall alone."""
+    lower_is_better: bool = False
+    """These scores are declared distances: what rose got worse. `compared` tells them as they are."""
     low_confidence: Compared | None = None
     """The share of traces whose top-1 score lies below its threshold, compared as recall is. Of all scorers together: a
     share of low scores is the same thing in each, and each is set against its own past."""
@@ -90,8 +92,11 @@ def usual_bounds(length_s: int, end_s: int) -> tuple[int, int]:
     return ((end_s - length_s) // BLOCK_S + 1) * BLOCK_S, (end_s - TESTED_S) // BLOCK_S * BLOCK_S
 
 
-def signals_of(slice_: Sequence[Past], end_s: int) -> list[Signal]:
-    """Of the full groups of one (route, top_k bucket): recall, then each scorer that has scores in the hour."""
+def signals_of(slice_: Sequence[Past], end_s: int, *, lower_is_better: bool = False) -> list[Signal]:
+    """Of the full groups of one (route, top_k bucket): recall, then each scorer that has scores in the hour.
+
+    `lower_is_better`: the route's scores are distances.
+    """
     if not slice_:
         return []
     assert len({(past.group.route, past.group.top_k_bucket) for past in slice_}) == 1
@@ -100,7 +105,7 @@ def signals_of(slice_: Sequence[Past], end_s: int) -> list[Signal]:
     for past in slice_:
         if past.hour.score_counts:
             by_scorer.setdefault(past.group.scorer, []).append(past)
-    return found + [_score(scorer, by_scorer[scorer]) for scorer in sorted(by_scorer)]
+    return found + [_score(scorer, by_scorer[scorer], lower_is_better) for scorer in sorted(by_scorer)]
 
 
 def _recall(slice_: Sequence[Past], end_s: int) -> Signal:
@@ -139,7 +144,7 @@ def _share(part: int, whole: int) -> Moments:
     return Moments(whole, share, share * (1.0 - share) * whole / (whole - 1) if whole > 1 else 0.0)
 
 
-def _score(scorer: str, groups: Sequence[Past]) -> Signal:
+def _score(scorer: str, groups: Sequence[Past], lower_is_better: bool) -> Signal:
     parts = []
     for past in groups:
         before, after = _sides(past.day.score_counts, past.hour.score_counts, histogram_value)
@@ -149,6 +154,7 @@ def _score(scorer: str, groups: Sequence[Past]) -> Signal:
         top_k_bucket=groups[0].group.top_k_bucket,
         scorer=scorer,
         compared=like_for_like(parts),
+        lower_is_better=lower_is_better,
         shift=_shift(groups, parts),
     )
 

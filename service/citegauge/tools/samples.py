@@ -31,6 +31,10 @@ TABLES = {
 }
 
 
+SCORERS_PER_PAIR_MAX = 20
+"""Scorers of one (route, top_k bucket) pair that are exported: those with most scores. A name may come from the spans."""
+
+
 def window_samples(view: View, series_max: int) -> Iterator[Sample]:
     """Roll-ups only, at most `series_max` (route, top_k bucket) pairs: those with most measured traces in any window."""
     rolled = [row for row in view.rows if row.model == MERGED and row.retriever_version == MERGED]
@@ -40,16 +44,32 @@ def window_samples(view: View, series_max: int) -> Iterator[Sample]:
         n[pair] = max(n.get(pair, 0), row.n)
     pairs = sorted(n, key=lambda pair: (-n[pair], pair))
     kept = set(pairs[:series_max])
+    left_out = _scorers_left_out(row for row in rolled if (row.route, row.top_k_bucket) in kept)
     for row in rolled:
-        if (row.route, row.top_k_bucket) in kept:
+        if (row.route, row.top_k_bucket) in kept and (row.route, row.top_k_bucket, row.scorer) not in left_out:
             yield from _row_samples(row)
             yield from _share_samples(row)
     for signal in view.signals:
-        if (signal.route, signal.top_k_bucket) in kept:
+        place = signal.route, signal.top_k_bucket
+        if place in kept and (*place, signal.scorer) not in left_out:
             yield from signal_samples(signal)
-    yield Sample("citegauge_window_series_dropped", (), len(pairs) - len(kept))
+    yield Sample("citegauge_window_series_dropped", (), len(pairs) - len(kept) + len(left_out))
     yield Sample("citegauge_as_of_timestamp_seconds", (), view.as_of_ns / 1e9)
     yield Sample("citegauge_as_of_caught_up", (), view.caught_up)
+
+
+def _scorers_left_out(rolled: Iterable[WindowRow]) -> set[tuple[str, str, str]]:
+    """(route, top_k bucket, scorer) past `SCORERS_PER_PAIR_MAX`."""
+    n: dict[tuple[str, str], dict[str, int]] = {}
+    for row in rolled:
+        if row.scorer != MERGED:
+            of_pair = n.setdefault((row.route, row.top_k_bucket), {})
+            of_pair[row.scorer] = max(of_pair.get(row.scorer, 0), row.score_n)
+    return {
+        (*pair, scorer)
+        for pair, of_pair in n.items()
+        for scorer in sorted(of_pair, key=lambda scorer: (-of_pair[scorer], scorer))[SCORERS_PER_PAIR_MAX:]
+    }
 
 
 def _row_samples(row: WindowRow) -> Iterator[Sample]:
@@ -111,6 +131,8 @@ def signal_samples(signal: Signal) -> Iterator[Sample]:
     if compared is not None:
         for stat in ("before", "after", "se_before", "se_after", "sd" if scored else "wander"):
             yield Sample(name, (*key, stat), getattr(compared, stat))
+        if scored:
+            yield Sample("citegauge_compared_top1_score_sign", key, -1.0 if signal.lower_is_better else 1.0)
         yield Sample(traces, (*key, "before"), compared.n_before)
         yield Sample(traces, (*key, "after"), compared.n_after)
     low = signal.low_confidence

@@ -16,9 +16,11 @@ _HOUR, _SIX_HOURS, _DAY = WINDOWS
 class Detectors:
     """What is usual for the groups of one store: of the day, looked at once an hour, and of the week."""
 
-    def __init__(self) -> None:
+    def __init__(self, distance_routes: frozenset[str] = frozenset()) -> None:
+        """`distance_routes`: whose scores are distances."""
         self.week: Mapping[Group, Usual] = {}
         """From ClickHouse; empty until it answers."""
+        self._distance_routes = distance_routes
         self._day: dict[Group, Usual] = {}
         self._day_within = (0, 0)
 
@@ -48,7 +50,7 @@ class Detectors:
                 )
                 await asyncio.sleep(0)
             # In a thread, because a slice of many versions takes longer than a turn; what it reads is its own.
-            found += await asyncio.to_thread(signals_of, pasts, end_s)
+            found += await asyncio.to_thread(signals_of, pasts, end_s, lower_is_better=key[0] in self._distance_routes)
         return tuple(found)
 
     def _usual_day(self, store: WindowStore, group: Group) -> Usual:

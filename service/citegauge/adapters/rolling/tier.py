@@ -89,13 +89,13 @@ class _Held:
 class _Owned:
     """One assigned partition of the panes topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, distance_routes: frozenset[str]) -> None:
         self.store = WindowStore()
         self.restored = asyncio.Event()
         """Also set when the partition is taken away, so that nobody waits for it any longer."""
         self.restoring: asyncio.Task[None] | None = None
         self.held: deque[_Held] = deque()
-        self.detectors = Detectors()
+        self.detectors = Detectors(distance_routes)
         self.signals: tuple[Signal, ...] = ()
         self.week_hour = 0
         """The hour of as-of in which the 7 days were last asked for."""
@@ -124,16 +124,18 @@ class RollTier:
         partitions: int,
         interval_s: float,
         topics: Collection[str],
+        distance_routes: frozenset[str] = frozenset(),
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`store_rows` takes rows for the `windows` table; it must not block. `partitions`: of the panes topic.
 
-        `topics`: those that the join reads (`Settings.joined_topics`).
+        `topics`: those that the join reads (`Settings.joined_topics`). `distance_routes`: whose scores are distances.
         """
         self._reader = reader
         self._store_rows = store_rows
         self._database = database
         self._partitions = partitions
+        self._distance_routes = distance_routes
         self._wall_ns = wall_ns
         self._owned: dict[int, _Owned] = {}
         self._as_of = AsOf(int(STALE_INTERVALS * interval_s * SECOND_NS), topics)
@@ -160,7 +162,7 @@ class RollTier:
                 task.cancel()
             gone.restored.set()
         for partition in partitions - self._owned.keys():
-            owned = self._owned[partition] = _Owned()
+            owned = self._owned[partition] = _Owned(self._distance_routes)
             owned.restoring = asyncio.create_task(self._restore(partition, owned), name=f"restore-{partition}")
 
     async def _restore(self, partition: int, owned: _Owned) -> None:

@@ -51,6 +51,7 @@ class Judged:
         check_database(sources.database)
         self._query = sources.query
         self._limits = sources.drop_limits
+        self._distance_routes = sources.distance_routes
         self._sql = CELLS_SQL.format(database=sources.database)
 
     def alerts(self, asked: GroupParams, as_of_s: int) -> dict[str, Any]:
@@ -60,10 +61,13 @@ class Judged:
         bounds = {"start_s": first_s - DAY_S, "end_s": newest_s, "step_s": STEP_S, "rows_max": ROWS_MAX}
         rows = self._query(self._sql, {**bounds, "route": asked.route, "top_k_bucket": asked.top_k_bucket})
         ends_s = range(first_s + STEP_S, newest_s + 1, STEP_S)
+        distances = asked.route in self._distance_routes
         found = [
             _json(scorer, episode)
             for scorer, groups in _slices(rows).items()
-            for episode in episodes(groups, ends_s, scorer, self._limits)
+            for episode in episodes(
+                groups, ends_s, scorer, self._limits, lower_is_better=distances and scorer != MERGED
+            )
         ]
         found.sort(key=lambda one: (-one["from_s"], one["scorer"]))
         return {"start_s": first_s, "end_s": newest_s, "step_s": STEP_S, "cut": len(rows) == ROWS_MAX, "alerts": found}

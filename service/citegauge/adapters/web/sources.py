@@ -47,6 +47,8 @@ class WebSources:
     """Whether its numbers are to be believed now; not blocking."""
     signals: Callable[[], Sequence[Signal]] = tuple
     """What the detectors say of each roll-up; not blocking."""
+    distance_routes: frozenset[str] = frozenset()
+    """Routes whose scores are distances: there a rise is what is worse."""
     now_ns: Callable[[], int] = time.time_ns
     """Wall clock, unix ns."""
 

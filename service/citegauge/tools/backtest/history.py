@@ -50,8 +50,9 @@ class Extent(NamedTuple):
 class History:
     """Panes of one database, read forward."""
 
-    def __init__(self, reader: SqlReader, database: str) -> None:
-        """`database` is a plain identifier (a setting that is checked)."""
+    def __init__(self, reader: SqlReader, database: str, distance_routes: frozenset[str] = frozenset()) -> None:
+        """`database` is a plain identifier (a setting that is checked); `distance_routes`: whose scores are distances."""
+        self._distance_routes = distance_routes
         self._reader, self._database = reader, database
         self._panes_sql, self._extent_sql = (sql.format(database=database) for sql in (_PANES, _EXTENT))
 
@@ -62,7 +63,7 @@ class History:
 
     async def views(self, times: range, windows: Collection[str], *, signals: bool) -> AsyncIterator[View]:
         """What the worker would have shown at each of these times; only these windows, and the detectors if asked for."""
-        detectors, week_hour = Detectors(), -1
+        detectors, week_hour = Detectors(self._distance_routes), -1
         shown = [window for window in WINDOWS if window.name in windows]
         for store in self.stores(times, full=signals):
             groups = list(store.group_windows(WINDOWS if signals else shown))

@@ -40,6 +40,8 @@ class Asked(NamedTuple):
     series_max: int
     step_s: int = PANE_S
     """Between two evaluations: whole minutes."""
+    distance_routes: frozenset[str] = frozenset()
+    """Routes whose scores are distances, as the settings declare them."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ async def run_backtest(
     """Replay [from, to) minute by minute. Raises `ConfigError` where there is nothing to replay."""
     todo = plan(rules)
     first_s = asked.from_s - -(-todo.warm_up_s // asked.step_s) * asked.step_s
-    history = History(reader, database)
+    history = History(reader, database, asked.distance_routes)
     extent = history.extent(oldest_s(first_s), asked.to_s)
     if not extent.panes:
         raise ConfigError("ClickHouse holds no panes of that time: look at --from and --to")

@@ -82,10 +82,15 @@ def _compared(name: str, labels: Sequence[str], series: str, unit: str) -> Itera
             ("n", f'{series}_traces{{side="{side}"}}'),
         ):
             yield Recording(record=f"{name}_{what}:{of}", expr=_largest(by, shown))
+    fall = f"({name}_mean:before - {name}_mean:1h)"
     if not unit:
         yield Recording(record=f"{name}_sd:before", expr=_largest(by, f'{series}{{stat="sd"}}'))
+        # Of distances a rise is worse. A worker of before this series shows none of it, and then a fall is.
+        known = _largest(by, f"{series}_sign")
+        yield Recording(record=f"{name}_sign:1h", expr=f"{known}\n  or ({name}_n:1h * 0 + 1)")
+        fall = f"{name}_sign:1h * {fall}"
     error = f"sqrt({name}_error:before ^ 2 + {name}_error:1h ^ 2)"
-    yield Recording(record=f"{name}_drop_z:1h", expr=f"({name}_mean:before - {name}_mean:1h)\n  / {error}")
+    yield Recording(record=f"{name}_drop_z:1h", expr=f"{fall}\n  / {error}")
 
 
 def _route() -> Iterator[Recording]:
@@ -235,7 +240,8 @@ def _score(settings: AlertSettings) -> Alert:
         severity="ticket",
         signal="quality",
         expr=(
-            f"({name}_mean:before - {name}_mean:1h) / ({name}_sd:before > 0) >= {settings.score_drop_sd}\n"
+            f"{name}_sign:1h * ({name}_mean:before - {name}_mean:1h) / ({name}_sd:before > 0) "
+            f">= {settings.score_drop_sd}\n"
             f"  and ({name}_drop_z:1h >= {settings.ticket_z_min})\n"
             f"  and ({name}_n:1h >= {settings.traces_min})\n"
             f"  and ({name}_n:before >= {settings.baseline_traces_min})"
@@ -243,7 +249,7 @@ def _score(settings: AlertSettings) -> Alert:
         hold="15m",
         keep="30m",
         summary=WHERE
-        + ': top-1 score of {{ $labels.scorer }} fell by {{ $value | printf "%.2f" }} standard deviations',
+        + ': top-1 score of {{ $labels.scorer }} got worse by {{ $value | printf "%.2f" }} standard deviations',
         description=(
             f"Mean from {looked_up(f'{name}_mean:before', SCORER, DIGITS)} in the day before to "
             f"{looked_up(f'{name}_mean:1h', SCORER, DIGITS)} in the last hour, on "
