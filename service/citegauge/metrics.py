@@ -76,7 +76,8 @@ METRICS: tuple[Metric, ...] = (
         "citations",
         (*_WINDOW, "outcome"),
         "Citations in the window by outcome: valid, never_retrieved, dropped (retrieved, but dropped before the context) or "
-        "unresolved (out of range or malformed). The two in the middle are hallucinated.",
+        "unresolved (out of range or malformed). The two in the middle are hallucinated. Only of states measured, "
+        "nonconformant and empty_retrieval: in the others the whole retrieved set is not known.",
     ),
     Metric(
         "citegauge_window_share_ratio",

@@ -46,6 +46,7 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cited_ids: list[str]
     cited_ranks: list[int]
     hallucinated_ids: list[str]
+    """Empty where the retrieved set is not known."""
     source: str
     """`<topic>/<partition>`."""
     dropped_cited_ids: list[str] = []

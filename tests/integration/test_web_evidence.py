@@ -252,6 +252,21 @@ async def test_an_unmeasured_trace_has_no_recall_and_says_why(chromium: Chromium
         assert tab.complaints == []
 
 
+async def test_citations_that_cannot_be_judged_are_not_called_hallucinated(chromium: Chromium, world: World) -> None:
+    """Of a list that was cut off: what is cited is shown, and said not to count."""
+    row = _odd(world, "truncated")
+    async with served(world) as address, chromium.tab(f"{address}#/trace/{row.trace_id}?at={row.pane}") as tab:
+        await tab.drawn("trace")
+        lines = [line.split("\t") for line in await tab.page.locator(".chunks tbody tr").all_inner_texts()]
+        assert [part.strip() for part in lines[1]] == ["2", row.chunk_ids[1], f"{row.chunk_scores[1]:.3f}", "cited"]
+        assert [[part.strip() for part in line] for line in lines[5:]] == [
+            ["", "kb-cut-off", "", "cited, cannot be judged"]
+        ]
+        assert "What it cites is not counted" in (said := await tab.page.inner_text(".trace"))
+        assert "hallucinated" not in said
+        assert tab.complaints == []
+
+
 async def test_heat_map_and_rank_curve_show_the_numbers(chromium: Chromium, world: World) -> None:
     """The arrow keys read the heat map column by column, and the rank curve has its numbers beside it."""
     async with served(world) as address:
@@ -313,6 +328,7 @@ async def test_hostile_ids_are_only_text(chromium: Chromium, world: World) -> No
         **{name: getattr(hostile, name) for name in hostile.__struct_fields__},
         "pane_s": hostile.pane,
         "dropped_cited_ids": [],
+        "unjudged_cited_ids": [evil],
     }
 
     def query(sql: str, _parameters: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import STATE_NAMES, Group, State, TraceResult
-from support.oracle import pane_numbers
+from citegauge.domain.summary import shares
+from support.oracle import JUDGED, pane_numbers
 
 GROUP = Group("support", "1-5", "m1", "r7", "unknown")
 
@@ -99,6 +100,17 @@ def test_subtracting_undoes_adding(one: list[tuple[TraceResult, bool]], two: lis
     tally.merge(tally_of(two))
     tally.merge(tally_of(two), sign=-1)
     assert tally == tally_of(one)
+
+
+@given(counted)
+def test_what_nobody_can_know_moves_no_share_of_citations(found: list[tuple[TraceResult, bool]]) -> None:
+    """Without the traces whose citations cannot be judged, each count of citations is the same."""
+    tally = tally_of(found)
+    judged = tally_of([pair for pair in found if STATE_NAMES[pair[0].state] in JUDGED])
+    for name in ("citations", "hallucinated", "dropped_citations", "unresolved"):
+        assert getattr(tally, name) == getattr(judged, name)
+    assert shares(tally)["hallucinated"] == shares(judged)["hallucinated"]
+    assert tally.hallucinated + tally.unresolved <= tally.citations
 
 
 @given(counted, results())

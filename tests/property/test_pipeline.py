@@ -24,6 +24,7 @@ from citegauge.pipeline import PartitionPipeline, Record, tally_of
 from citegauge.ports import PaneRow, TraceRow
 from support.core_logs import Log, Shape, random_log
 from support.delivery import SOURCE, FakeClickHouse, group_of
+from support.oracle import JUDGED
 
 POLICIES = st.builds(
     JoinPolicy,
@@ -45,10 +46,13 @@ def counted(rows: list[TraceRow]) -> Tally:
     tally = Tally()
     for row in rows:
         add_counts(tally.states, {int(State[row.state]): 1})
-        tally.citations += row.cited_retrieved + len(row.hallucinated_ids) + row.unresolved
-        tally.hallucinated += len(row.hallucinated_ids)
-        tally.dropped_citations += len(row.dropped_cited_ids)
-        tally.unresolved += row.unresolved
+        if row.state in JUDGED:
+            tally.citations += row.cited_retrieved + len(row.hallucinated_ids) + row.unresolved
+            tally.hallucinated += len(row.hallucinated_ids)
+            tally.dropped_citations += len(row.dropped_cited_ids)
+            tally.unresolved += row.unresolved
+        else:
+            assert row.hallucinated_ids == row.dropped_cited_ids == []
         tally.ids_dropped += row.ids_dropped
         tally.nonconformant += row.nonconformant
         tally.cited_top1 += row.recall is not None and 1 in row.cited_ranks

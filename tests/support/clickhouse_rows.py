@@ -10,6 +10,7 @@ import msgspec
 
 from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.ports import LateRow, PaneRow, TraceRow, TraceTombstone, UserRow, WindowRow
+from support.oracle import JUDGED
 
 GROUP_FIELDS = ("route", "top_k_bucket", "model", "retriever_version", "scorer")
 _GROUP: dict[str, Any] = {
@@ -200,6 +201,7 @@ def pane_key(row: Any) -> tuple[Any, ...]:
 def _pane(key: tuple[Any, ...], members: list[TraceRow]) -> PaneRow:
     pane, *group, source = key
     measured = [row for row in members if row.state == "measured"]
+    judged = [row for row in members if row.state in JUDGED]
     return PaneRow(
         pane=pane,
         **dict(zip(GROUP_FIELDS, group, strict=True)),
@@ -208,10 +210,10 @@ def _pane(key: tuple[Any, ...], members: list[TraceRow]) -> PaneRow:
         final=True,
         forced=False,
         states=dict(Counter(row.state for row in members)),
-        citations=sum(len(row.cited_ranks) + len(row.hallucinated_ids) + row.unresolved for row in members),
-        hallucinated=sum(len(row.hallucinated_ids) for row in members),
-        dropped_citations=sum(len(row.dropped_cited_ids) for row in members),
-        unresolved=sum(row.unresolved for row in members),
+        citations=sum(len(row.cited_ranks) + len(row.hallucinated_ids) + row.unresolved for row in judged),
+        hallucinated=sum(len(row.hallucinated_ids) for row in judged),
+        dropped_citations=sum(len(row.dropped_cited_ids) for row in judged),
+        unresolved=sum(row.unresolved for row in judged),
         ids_dropped=sum(row.ids_dropped for row in members),
         nonconformant=sum(row.nonconformant for row in members),
         recounted=0,

@@ -64,18 +64,23 @@ class Truth:
     recounted: int = 0
 
 
+JUDGED = {"measured", "nonconformant", "empty_retrieval"}
+"""States whose citations a pane counts, said here once more."""
+
+
 def pane_numbers(results: list[tuple[TraceResult, bool]]) -> dict[str, object]:
     """The counters of a pane row over its traces; the flag says that a trace is counted again."""
     measured = [result for result, _ in results if result.state == State.measured]
+    judged = [result for result, _ in results if STATE_NAMES[result.state] in JUDGED]
     weighted = [result.rank_weighted_recall for result in measured if result.rank_weighted_recall is not None]
     scores = [result.top1_score for result, _ in results if result.top1_score is not None]
     confidence = [result.low_confidence for result, _ in results if result.low_confidence is not None]
     return {
         "states": dict(Counter(STATE_NAMES[result.state] for result, _ in results)),
-        "citations": sum(len(r.cited_ranks) + len(r.hallucinated) + r.unresolved for r, _ in results),
-        "hallucinated": sum(len(result.hallucinated) for result, _ in results),
-        "dropped_citations": sum(len(result.dropped_cited) for result, _ in results),
-        "unresolved": sum(result.unresolved for result, _ in results),
+        "citations": sum(len(r.cited_ranks) + len(r.hallucinated) + r.unresolved for r in judged),
+        "hallucinated": sum(len(result.hallucinated) for result in judged),
+        "dropped_citations": sum(len(result.dropped_cited) for result in judged),
+        "unresolved": sum(result.unresolved for result in judged),
         "ids_dropped": sum(result.ids_dropped for result, _ in results),
         "nonconformant": sum(result.nonconformant for result, _ in results),
         "recounted": sum(again for _, again in results),
@@ -223,7 +228,7 @@ class Oracle:
         result = score(spans, self.scoring, routes_frozen=life.frozen)
         if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
             gone = dict.fromkeys(("rank_weighted_recall", "top1_score", "low_confidence"))
-            return msgspec.structs.replace(result, state=State.truncated, **gone)
+            return msgspec.structs.replace(result, state=State.truncated, hallucinated=[], dropped_cited=[], **gone)
         return result
 
     def _close(self, pane: int, offset: int, *, forced: bool) -> None:

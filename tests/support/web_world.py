@@ -308,7 +308,7 @@ def _trace_row(rng: random.Random, end_s: int, number: int) -> TraceRow:
 
 
 def odd_traces(rng: random.Random, end_s: int) -> list[TraceRow]:
-    """One unmeasured trace of each of three states, and a measured one whose citations go astray."""
+    """One unmeasured trace of each of four states, and a measured one whose citations go astray."""
     whole = _trace_row(rng, end_s, 7)
     unmeasured: dict[str, Any] = {
         "recall": None,
@@ -329,6 +329,17 @@ def odd_traces(rng: random.Random, end_s: int) -> list[TraceRow]:
             dropped_cited_ids=["kb-reranked-away"],
             unresolved=2,
             ids_dropped=1,
+        ),
+        change(
+            whole,
+            trace_id=f"{0xA5:032x}",
+            state="truncated",
+            **(
+                unmeasured | {"cited_ids": [whole.chunk_ids[1], "kb-cut-off"], "cited_ranks": [2], "cited_retrieved": 1}
+            ),
+            unresolved=1,
+            top1_score=None,
+            hallucinated_ids=[],
         ),
     ]
 

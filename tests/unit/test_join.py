@@ -341,9 +341,9 @@ def test_a_trace_that_lost_its_past_is_not_recounted() -> None:
 
 
 def test_an_oversize_trace_is_truncated_in_any_order() -> None:
-    """With too many spans a trace is `truncated`, whatever order they came in, and has neither ratio nor score."""
+    """With too many spans a trace is `truncated`, in whatever order they came: no ratio, no score, no hallucinations."""
     policy = replace(POLICY, trace_spans_max=3)
-    spans = [retrieval(1, 0), generation(1, 1), other(1, 2), other(1, 3, number=4)]
+    spans = [retrieval(1, 0, ["c9"]), generation(1, 1, ["c9", "z1"]), other(1, 2), other(1, 3, number=4)]
     for order in permutations(spans):
         driver = Driver(policy)
         driver.feed(*order[:3])
@@ -353,6 +353,7 @@ def test_an_oversize_trace_is_truncated_in_any_order() -> None:
         found = driver.join.result(trace_id(1))
         assert found is not None
         assert (found.state, found.recall, found.top1_score) == (State.truncated, None, None)
+        assert (found.cited, found.hallucinated) == (["c9", "z1"], [])
         assert driver.join.counters.oversize_traces == 1
         assert driver.pane(0, found.group) == {"truncated": 1}
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from citegauge.domain.pane import Tally
 from citegauge.domain.policy import RoutePolicy, ScorePolicy, TopKBuckets
 from citegauge.domain.recall import Group, State, TraceResult
 from citegauge.domain.score import place, score
@@ -74,6 +75,34 @@ def test_every_state(state: State) -> None:
     assert State(found.state) is state
     assert (found.recall is not None) is (state is State.measured)
     assert (found.rank_weighted_recall is not None) is (state is State.measured)
+
+
+@pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
+def test_a_citation_is_judged_only_where_the_retrieved_set_is_known(state: State) -> None:
+    """A stray citation is hallucinated, and counted at all, in three states; in the others nobody can know."""
+    spans, policy = STATES[state]
+    astray = [msgspec.structs.replace(one, cited=["z1"], unresolved=1) if one.citation_form else one for one in spans]
+    found = result(*astray, policy=policy)
+    assert State(found.state) is state
+    judged = state in {State.measured, State.nonconformant, State.empty_retrieval}
+    answered = state not in {State.no_generation, State.no_output}
+    assert found.cited == (["z1"] if answered else [])
+    assert found.hallucinated == (["z1"] if judged else [])
+    tally = Tally()
+    tally.add(found)
+    assert (tally.citations, tally.hallucinated, tally.unresolved) == ((2, 1, 1) if judged else (0, 0, 0))
+
+
+@pytest.mark.parametrize("flags", [0, Flag.TRUNCATED], ids=["whole", "truncated"])
+def test_what_a_cut_list_lacks_was_not_dropped_either(flags: int) -> None:
+    """The reranker's list lacks `c7`, which the retriever returned: dropped, unless the list was cut off."""
+    spans = (retrieval(1, 0, ["c9", "c7"]), retrieval(1, 1, ["c9"], kind=Kind.RERANK, number=9, flags=flags))
+    found = result(*spans, generation(1, 2, ["c9", "c7"]))
+    assert found.cited == ["c9", "c7"]
+    assert found.hallucinated == found.dropped_cited == ([] if flags else ["c7"])
+    tally = Tally()
+    tally.add(found)
+    assert (tally.citations, tally.dropped_citations) == ((0, 0) if flags else (2, 1))
 
 
 def test_nothing_to_place() -> None:

@@ -30,6 +30,8 @@ CHOSEN = """$__timeFilter(pane)
     AND $__conditionalAll(scorer IN (${scorer:singlequote}), $scorer)"""
 STATE = "$__conditionalAll(state IN (${state:singlequote}), $state)"
 THIS = "trace_id = ${trace_id:singlequote}"
+_N_HALLUCINATED = "if(state IN ('measured', 'nonconformant', 'empty_retrieval'), length(hallucinated_ids), NULL)"
+"""Elsewhere the whole retrieved set is not known, which is no 0."""
 ORDERS = ("least recall", "least rank-weighted recall", "most hallucinated citations", "latest")
 ROWS_MAX = 200
 
@@ -95,9 +97,9 @@ def _one(made: Dashboard) -> None:
         ("Cited", "cited_retrieved", NUMBER, "How many of the retrieved are cited."),
         (
             "Hallucinated",
-            "length(hallucinated_ids) AS hallucinated",
+            f"{_N_HALLUCINATED} AS hallucinated",
             NUMBER,
-            "Distinct ids cited that were not retrieved.",
+            "Distinct ids cited that were not retrieved; none where the state says that this cannot be known.",
         ),
         ("Top-1 score", "top1_score", SCORE, "Score of the first retrieved chunk, by the trace's own scorer."),
     ):
@@ -158,7 +160,7 @@ SELECT
     rank_weighted_recall AS "rank weighted",
     retrieved,
     cited_retrieved AS cited,
-    length(hallucinated_ids) AS hallucinated,
+    {_N_HALLUCINATED} AS hallucinated,
     top1_score AS score,
     scorer,
     model,

@@ -324,8 +324,9 @@ class JoinState:
         result = measure(placed, self.scoring)
         if n_spans > self.policy.trace_spans_max and result.matched:
             return msgspec.structs.replace(
-                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None
-            )
+                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None,
+                hallucinated=[], dropped_cited=[],
+            )  # fmt: skip
         return result
 
     def _score(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> TraceResult:

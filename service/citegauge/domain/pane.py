@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from citegauge.domain.distribution import Counts, add_counts, fraction_key, histogram_key
-from citegauge.domain.recall import STATE_NAMES, State, TraceResult
+from citegauge.domain.recall import CITATIONS_JUDGED, STATE_NAMES, State, TraceResult
 
 COUNTERS = (
     "citations",
@@ -69,11 +69,12 @@ class Tally:
     def add(self, result: TraceResult, *, recounted: bool = False, sign: int = 1) -> None:
         """Count one trace (sign 1), or take back what was counted for it (sign -1)."""
         _bump(self.states, result.state, sign)
-        hallucinated = len(result.hallucinated)
-        self.citations += sign * (len(result.cited_ranks) + hallucinated + result.unresolved)
-        self.hallucinated += sign * hallucinated
-        self.dropped_citations += sign * len(result.dropped_cited)
-        self.unresolved += sign * result.unresolved
+        if result.state in CITATIONS_JUDGED:
+            hallucinated = len(result.hallucinated)
+            self.citations += sign * (len(result.cited_ranks) + hallucinated + result.unresolved)
+            self.hallucinated += sign * hallucinated
+            self.dropped_citations += sign * len(result.dropped_cited)
+            self.unresolved += sign * result.unresolved
         self.ids_dropped += sign * result.ids_dropped
         self.nonconformant += sign * result.nonconformant
         self.recounted += sign * recounted

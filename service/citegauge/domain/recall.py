@@ -27,6 +27,16 @@ class State(enum.IntEnum):
 
 STATE_NAMES: tuple[str, ...] = tuple(state.name for state in State)
 
+CITATIONS_JUDGED: frozenset[int] = frozenset({State.measured, State.nonconformant, State.empty_retrieval})
+"""States in which the whole retrieved set is known and the answer's citations are resolved against it.
+
+Only there can a citation be called valid, hallucinated or unresolved, and only there is it counted. An empty retrieval is
+known, too: whatever its answer cites was not retrieved. Elsewhere nobody can know: the set is unknown (`no_retrieval`,
+`ids_missing`), perhaps incomplete (`truncated`, and `bad_time`, which hides it), or holds by construction what is cited
+(`retrieved_is_cited`); the citations name something else (`granularity_mismatch`) or are none (`no_citation_format`); or
+there is no answer (`no_generation`, `no_output`).
+"""
+
 
 class Group(NamedTuple):
     """The dimensions of a pane: a function of the trace and the settings alone. `unknown` where not recorded."""
@@ -60,7 +70,7 @@ class TraceResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cited_ranks: list[int]
     """1-based ranks in `retrieved` of the cited chunks, ascending."""
     hallucinated: list[str]
-    """Cited, but not in the retrieved set."""
+    """Cited, but not in the retrieved set. Empty in all states but `CITATIONS_JUDGED`, where nobody can know."""
     unresolved: int
     ids_dropped: int
     rank_weighted_recall: float | None

@@ -19,7 +19,7 @@ import msgspec
 
 from citegauge.domain.distribution import RETRIEVED_MAX
 from citegauge.domain.policy import RoutePolicy, ScorePolicy
-from citegauge.domain.recall import Group, State, TraceResult
+from citegauge.domain.recall import CITATIONS_JUDGED, Group, State, TraceResult
 from citegauge.domain.resolve import Resolved, resolve
 from citegauge.domain.span import CitationForm, Flag, Kind, Span
 
@@ -147,11 +147,11 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
     """The result of a placed trace; of an unmatched one, the verdict that it would get if its pane closed now."""
     used, retrieved, answer = placed.used, placed.retrieved, placed.answer
     citations = resolve(answer, retrieved, _listed(used) if answer is not None else (), placed.route_policy)
-    dropped = _returned_before(citations.hallucinated, placed.stages) if citations.hallucinated else []
     nonconformant = _nonconformant(answer, placed.route_policy, citations)
     state = _state(placed, nonconformant)
     if state == State.nonconformant and policy.nonconformant_as_zero:
         state = _MEASURED
+    hallucinated = citations.hallucinated if state in CITATIONS_JUDGED else []
     flags = ids_dropped = 0
     for span in used:
         flags |= span.flags
@@ -168,7 +168,7 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
         scores=_aligned_scores(placed.scored, retrieved),
         cited=citations.cited,
         cited_ranks=citations.ranks,
-        hallucinated=citations.hallucinated,
+        hallucinated=hallucinated,
         unresolved=citations.unresolved,
         ids_dropped=ids_dropped,
         rank_weighted_recall=_rank_weighted(citations.ranks, len(retrieved)) if state == _MEASURED else None,
@@ -176,7 +176,7 @@ def measure(placed: Placed, policy: ScorePolicy) -> TraceResult:
         nonconformant=nonconformant,
         synthetic_ids=bool(flags & _SYNTHETIC_IDS),
         retrieval_end_ns=_latest_end(placed.stages),
-        dropped_cited=dropped,
+        dropped_cited=_returned_before(hallucinated, placed.stages) if hallucinated else [],
         low_confidence=None if top1 is None else _low_confidence(top1, placed.group.scorer, placed.route_policy),
     )
 

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from citegauge.domain.drop import Drop
-from citegauge.domain.recall import STATE_NAMES, State
+from citegauge.domain.recall import CITATIONS_JUDGED, STATE_NAMES, State
 from citegauge.domain.score import UNKNOWN
 from citegauge.domain.summary import WindowStats, stats
 from citegauge.domain.window import MERGED, WINDOWS, RollUp
@@ -103,7 +103,7 @@ def trace_table(found: Replay) -> Table:
             result.group.route,
             result.group.top_k_bucket,
             f"{len(result.cited_ranks)}/{len(result.retrieved)}",
-            str(len(result.hallucinated)),
+            str(len(result.hallucinated)) if result.state in CITATIONS_JUDGED else "–",
             number(result.recall),
             number(result.top1_score),
             style=None if result.state == State.measured else "dim",

@@ -60,7 +60,9 @@ TRACE_COLUMNS = """trace_id, event_time_ns, toUnixTimestamp(pane) AS pane_s, rou
        arraySlice(chunk_scores, 1, {{chunks_max:UInt32}}) AS chunk_scores,
        arraySlice(cited_ranks, 1, {{chunks_max:UInt32}}) AS cited_ranks,
        arraySlice(hallucinated_ids, 1, {{chunks_max:UInt32}}) AS hallucinated_ids,
-       arraySlice(dropped_cited_ids, 1, {{chunks_max:UInt32}}) AS dropped_cited_ids"""
+       arraySlice(dropped_cited_ids, 1, {{chunks_max:UInt32}}) AS dropped_cited_ids,
+       arraySlice(arrayFilter(id -> NOT has(traces.chunk_ids, id) AND NOT has(traces.hallucinated_ids, id), cited_ids),
+                  1, {{chunks_max:UInt32}}) AS unjudged_cited_ids"""
 
 TRACES_SQL = f"""
 SELECT {TRACE_COLUMNS}

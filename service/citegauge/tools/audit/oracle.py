@@ -287,8 +287,9 @@ class Oracle:
         result = score(spans, self.scoring, routes_frozen=life.frozen)
         if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
             return msgspec.structs.replace(
-                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None
-            )
+                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None,
+                hallucinated=[], dropped_cited=[],
+            )  # fmt: skip
         return result
 
     # -- closing ------------------------------------------------------------------------------------------------------

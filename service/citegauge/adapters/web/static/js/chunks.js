@@ -13,7 +13,7 @@ export function chunkTable(trace) {
 }
 
 function rows(trace) {
-  const { chunk_ids: ids, chunk_scores: scores, cited_ranks: ranks, dropped_cited_ids: dropped, retrieved } = trace;
+  const { chunk_ids: ids, chunk_scores: scores, cited_ranks: ranks, dropped_cited_ids: dropped, unjudged_cited_ids: unjudged, retrieved } = trace;
   const cited = new Set(ranks);
   const row = (rank, id, value, said, kind) =>
     h("tr", { class: kind }, h("td", { class: "num" }, rank), h("td", {}, h("code", {}, id)),
@@ -27,5 +27,6 @@ function rows(trace) {
     ...found,
     ...dropped.map((id) => row("", id, "", "cited, but dropped before the context", "stray")),
     ...never(trace).map((id) => row("", id, "", "cited, but not retrieved", "stray")),
+    ...unjudged.map((id) => row("", id, "", "cited, cannot be judged", null)),
   ];
 }

@@ -25,6 +25,9 @@ const WHY = {
   bad_time: () => "A span's time cannot be true, so nobody knows which minute the trace belongs to.",
 };
 
+/** States in which the whole retrieved set is known, so that citations are counted: those of the service. */
+const JUDGED = new Set(["measured", "nonconformant", "empty_retrieval"]);
+
 /** Why the trace has its state. */
 export const why = (trace) => WHY[trace.state]?.(trace) ?? "";
 
@@ -34,7 +37,9 @@ export function remarks(trace) {
   const said = [];
   if (invented) said.push(`It cites ${count(invented)} ${invented === 1 ? "chunk that was" : "chunks that were"} never retrieved: hallucinated citations, counted and kept out of the ratio.`);
   if (dropped) said.push(`It cites ${count(dropped)} ${dropped === 1 ? "chunk" : "chunks"} that an earlier stage returned, but that did not reach the model's context.`);
-  if (trace.unresolved) said.push(`${count(trace.unresolved)} of its citations cannot be resolved (out of range, or malformed).`);
+  if (!JUDGED.has(trace.state)) {
+    if (trace.cited_ranks.length || trace.unjudged_cited_ids.length || trace.unresolved) said.push("What it cites is not counted: in this state nobody can know which citations are valid.");
+  } else if (trace.unresolved) said.push(`${count(trace.unresolved)} of its citations cannot be resolved (out of range, or malformed).`);
   if (trace.ids_dropped) said.push(`${count(trace.ids_dropped)} null or empty chunk ${trace.ids_dropped === 1 ? "id was" : "ids were"} left out.`);
   if (trace.nonconformant && trace.state === "measured") said.push("The answer should have been structured and is not; its citations could be read all the same.");
   if (trace.synthetic_ids) said.push("The chunks carry no ids of their own; theirs were made from their contents.");
