@@ -338,9 +338,9 @@ class AlertSettings(Section):
     nonconformant_ratio: Ratio = 0.05
     """The same for nonconformant answers."""
     zero_results_ratio: Ratio = 0.05
-    """The same for retrievals that return nothing."""
+    """The same for retrievals that return nothing, of a route over all its buckets."""
     unjoined_ratio: Ratio = 0.10
-    """Share of traces without their other half (its lower 95 % bound) that raises a ticket."""
+    """Share of a route's traces without their other half (its lower 95 % bound) that raises a ticket."""
     no_traces_s: Annotated[int, Field(ge=300)] = 900
     """Without a record for so long, after traffic in the last 24 hours, it pages."""
     lag_records: Count = 100_000

@@ -46,6 +46,8 @@ SILENT = alert("CitegaugeRouteNoTraces", route="sales")
 NO_TRACES = alert("CitegaugeNoTraces")
 LAG = alert("CitegaugeLagSeconds", topic="spans", partition="0")
 LETTERS = alert("CitegaugeDeadLetters", reason="not_json", stage="join")
+ZERO, UNJOINED = (alert(name, route="support") for name in ("CitegaugeZeroResults", "CitegaugeUnjoinedTraces"))
+ZERO_ELSEWHERE = alert("CitegaugeZeroResults", route="sales")
 OTHER_JOB = alert("CitegaugeRecallDrop", job="staging", route="support", top_k_bucket="1-5")
 
 
@@ -105,6 +107,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     ("firing", "heard"),
     [
         pytest.param([SUPPORT, SLICE, ELSEWHERE], [SUPPORT, ELSEWHERE], id="a page stands for its own slices only"),
+        pytest.param([SUPPORT, ZERO, UNJOINED, ZERO_ELSEWHERE], [SUPPORT, ZERO_ELSEWHERE], id="and for its own shares"),
         pytest.param([SUPPORT, CUSUM, CUSUM_BESIDE, SHIFT], [SUPPORT, SHIFT], id="and for its detectors"),
         pytest.param(
             [SLICE, CUSUM, CUSUM_BESIDE], [SLICE, CUSUM_BESIDE], id="an hour's fall stands for the hours' fall"

@@ -15,17 +15,22 @@ from citegauge.adapters.rolling import view_of
 from citegauge.adapters.rolling.detectors import Detectors
 from citegauge.domain.distribution import fraction_key, histogram_key
 from citegauge.domain.pane import Tally
+from citegauge.domain.policy import ScorePolicy
 from citegauge.domain.recall import Group, State
+from citegauge.domain.score import score
 from citegauge.domain.window import WindowStore
 from citegauge.metrics import BY_NAME
 from citegauge.sections import AlertSettings
 from citegauge.tools.rules import rule_file
 from citegauge.tools.samples import window_samples
+from support.core_logs import generation, retrieval
 from support.promtool import BREAK, GONE, MINUTES, PROMTOOL, expect_firing, key, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from citegauge.domain.span import Span
 
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool comes with Debian's package prometheus")
 
@@ -39,25 +44,39 @@ M2 = M1._replace(model="m2")
 WIDE = M1._replace(top_k_bucket="6-10")
 
 
+def placed(*spans: Span) -> tuple[Group, State]:
+    """Where the core puts a trace of these spans, and as what."""
+    result = score(spans, ScorePolicy())
+    assert result is not None
+    return result.group, State(result.state)
+
+
+EMPTY, EMPTY_STATE = placed(retrieval(1, 0, []), generation(1, 1, []))
+"""A retrieval that returned nothing; neither says a top_k."""
+CHAT, CHAT_STATE = placed(generation(1, 1, []))
+
+
 class Traffic(NamedTuple):
     """What one group does in a minute."""
 
     n: float
     recall: float
     score: float = 0.8
+    state: State = State.measured
+    """Of all of them; what is not measured has neither recall nor score here."""
 
 
 def tally(rng: random.Random, traffic: Traffic) -> Tally:
     """Traces of five chunks, each cited with the same probability; scores with a standard deviation of 0.1."""
     made = Tally()
     n = int(traffic.n + rng.random())
-    for _ in range(n):
+    for _ in range(n if traffic.state is State.measured else 0):
         for counts, found in (
             (made.recall_counts, fraction_key(sum(rng.random() < traffic.recall for _ in range(5)), 5)),
             (made.score_counts, histogram_key(round(rng.gauss(traffic.score, 0.1), 3))),
         ):
             counts[found] = counts.get(found, 0) + 1
-    made.states = {int(State.measured): n} if n else {}
+    made.states = {int(traffic.state): n} if n else {}
     return made
 
 
@@ -116,6 +135,26 @@ STORIES: dict[str, tuple[Callable[[int], Mapping[Group, Traffic]], dict[str, int
     "scores fall by three quarters of their spread": (
         broken({M1: NORMAL}, {M1: Traffic(6, 0.6, 0.72)}),
         {"CitegaugeTop1ScoreDrop": 1, "CitegaugeScoreShift": 1},
+    ),
+    "the retriever returns nothing at all": (
+        broken({M1: NORMAL}, {EMPTY: Traffic(6, 0, state=EMPTY_STATE)}),
+        {"CitegaugeZeroResults": 1},
+    ),
+    "one retrieval in four returns nothing": (
+        broken({M1: NORMAL}, {M1: NORMAL, EMPTY: Traffic(2, 0, state=EMPTY_STATE)}),
+        {"CitegaugeZeroResults": 1},
+    ),
+    "one retrieval in fifty returns nothing, and one turn in fifteen is chat": (
+        lambda _: {
+            M1: Traffic(15, 0.6),
+            EMPTY: Traffic(0.3, 0, state=EMPTY_STATE),
+            CHAT: Traffic(1, 0, state=CHAT_STATE),
+        },
+        {},
+    ),
+    "retrievals no longer meet their generations": (
+        broken({M1: NORMAL}, {M1: NORMAL, CHAT: Traffic(2, 0, state=CHAT_STATE)}),
+        {"CitegaugeUnjoinedTraces": 1},
     ),
     "nothing happens": (steady(NORMAL), {}),
     "low traffic falls": (broken({M1: Traffic(0.5, 0.6)}, {M1: Traffic(0.5, 0.2, 0.5)}), {}),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from citegauge.domain.intervals import wilson
 from citegauge.sections import AlertSettings
 from citegauge.tools.rules import alerts, rule_file
 from support.promtool import (
@@ -49,6 +50,12 @@ EMPTY = {
     at: replace(hour, recall=NOTHING, score=NOTHING, day=hour.day + hour.recall, score_day=hour.score_day + hour.score)
     for at, hour in SLICES.items()
 }
+
+SALES_EMPTY = {at: EMPTY[at] if at[0] == "sales" else hour for at, hour in SLICES.items()}
+BARE = replace(NORMAL, recall=NOTHING, score=NOTHING, day=NOTHING, score_day=NOTHING)
+"""A bucket without anything measured, as `unknown` is where top_k is not recorded."""
+NOWHERE = ("sales", "unknown")
+BUSY = changed("sales", recall=Sample(n=1_000, mean=0.6, sd=0.3))
 
 LOW, USUALLY_LOW = Sample(n=200, mean=0.2, sd=0.4), Sample(n=4_000, mean=0.05, sd=0.22)
 
@@ -98,14 +105,29 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         {"CitegaugeHallucinatedCitations": 1},
     ),
     "answers lose their form": (story(changed("sales", "1-5", nonconformant=40)), {"CitegaugeNonconformantAnswers": 1}),
-    "the index is empty": (story(changed("sales", "1-5", empty=60)), {"CitegaugeZeroResults": 1}),
-    "halves are missing": (story(changed("sales", "1-5", unjoined=100)), {"CitegaugeUnjoinedTraces": 1}),
+    "the index is empty": (
+        story(SALES_EMPTY | {NOWHERE: replace(BARE, empty=60)}),
+        {"CitegaugeZeroResults": 1},
+    ),
+    "a part of the index is empty": (
+        story(SLICES | {NOWHERE: replace(BARE, empty=60)}),
+        {"CitegaugeZeroResults": 1},
+    ),
+    "the index is empty, and top_k is recorded": (
+        story(changed("sales", "1-5", empty=60)),
+        {"CitegaugeZeroResults": 1},
+    ),
+    "generations are missing": (story(changed("sales", "1-5", unjoined=100)), {"CitegaugeUnjoinedTraces": 1}),
+    "retrievals are missing": (
+        story(SLICES | {NOWHERE: replace(BARE, generations=100)}),
+        {"CitegaugeUnjoinedTraces": 1},
+    ),
     "traffic stops": (
         story(EMPTY, {key("citegauge_records_total"): rising(500, until=BREAK)}),
         {"CitegaugeNoTraces": 1, "CitegaugeRouteNoTraces": 2},
     ),
     "one route goes quiet": (
-        story({at: EMPTY[at] if at[0] == "sales" else hour for at, hour in SLICES.items()}),
+        story(SALES_EMPTY),
         {"CitegaugeRouteNoTraces": 1},
     ),
     "reading falls behind": (
@@ -161,6 +183,30 @@ def test_dead_letters(counter: str, known: bool, tmp_path: Path) -> None:
     series = story(changes={key(counter, reason="not_json"): then(3 if known else GONE, 50)})
     fires = {"CitegaugeDeadLetters": 1}
     expect_firing(tmp_path, RULES, series, {BREAK - 1: {}, BREAK + 10: fires, BREAK + 40: fires, LAST: {}})
+
+
+NEW_POD = {"job": "citegauge", "instance": "new:9464"}
+
+
+def test_dead_letters_of_a_new_worker(tmp_path: Path) -> None:
+    """What its counter shows at the first scrape is what it refused since it started: that counts, and not for ever."""
+    changes = {
+        key("up", **NEW_POD): then(GONE, 1),
+        key("process_start_time_seconds", **NEW_POD): then(GONE, 60 * BREAK - 30),
+        key("citegauge_dead_letters_total", **NEW_POD, reason="not_json"): then(GONE, 50),
+    }
+    fires = {"CitegaugeDeadLetters": 1}
+    expect_firing(tmp_path, RULES, story(changes=changes), {BREAK - 1: {}, BREAK + 2: fires, LAST: {}})
+
+
+def gap(counter: str) -> dict[str, str]:
+    """One worker, never restarted, whose counter stands at 5,000; for three minutes it cannot be read."""
+    rest = MINUTES - BREAK - 3
+    return {
+        key("up"): f"{steady(1, BREAK)} {steady(0, 3)} {steady(1, rest)}",
+        key("process_start_time_seconds"): f"{steady(-86_400, BREAK)} stale _x2 {steady(-86_400, rest)}",
+        key(counter, reason="not_json"): f"{steady(5_000, BREAK)} stale _x2 {steady(5_000, rest)}",
+    }
 
 
 QUIET: dict[str, dict[str, str]] = {
@@ -237,6 +283,17 @@ QUIET: dict[str, dict[str, str]] = {
     ),
     "windows that are ready before the first heartbeat": story(changes={CLOCK: steady(0, MINUTES)}),
     "a topic that never had traffic": pipeline() | {key("citegauge_records_total"): steady(0, MINUTES)},
+    "one turn in sixteen is chat, without a retrieval": story(
+        before=BUSY | {NOWHERE: replace(BARE, generations=130)}, after=BUSY | {NOWHERE: replace(BARE, generations=130)}
+    ),
+    "a scrape gap of a worker with old dead letters": story(changes=gap("citegauge_dead_letters_total")),
+    "a scrape gap of a worker with old dead letters of rekey": story(changes=gap("citegauge_rekey_dead_letters_total")),
+    "old dead letters when Prometheus starts": story(
+        changes={
+            key("process_start_time_seconds"): steady(-86_400, MINUTES),
+            key("citegauge_dead_letters_total", reason="not_json"): steady(5_000, MINUTES),
+        }
+    ),
     "a dead letter now and then": story(changes={key("citegauge_dead_letters_total", reason="not_json"): rising(0.2)}),
 }
 
@@ -291,6 +348,48 @@ def test_two_workers_with_one_series_are_not_added_up(tmp_path: Path) -> None:
     series = story(thin)
     twins = {name.replace("service:9464", "other:9464"): values for name, values in series.items() if "window=" in name}
     expect_firing(tmp_path, RULES, series | twins, {LAST: {}})
+
+
+def test_shares_of_a_route_do_not_count_twice(tmp_path: Path) -> None:
+    """Two workers show the same few empty retrievals: they are still too few, and so are the unjoined traces."""
+    few = changed("sales", recall=Sample(n=10, mean=0.6, sd=0.3)) | {NOWHERE: replace(BARE, empty=9, generations=9)}
+    series = story(few)
+    twins = {name.replace("service:9464", "other:9464"): values for name, values in series.items() if "window=" in name}
+    expect_firing(tmp_path, RULES, series | twins, {LAST: {}})
+    many = changed("sales", recall=Sample(n=20, mean=0.6, sd=0.3)) | {NOWHERE: replace(BARE, empty=30, generations=30)}
+    expect_firing(tmp_path, RULES, story(many), {LAST: {"CitegaugeZeroResults": 1, "CitegaugeUnjoinedTraces": 1}})
+
+
+def test_shares_of_a_route_span_workers(tmp_path: Path) -> None:
+    """One worker has the bucket of what is measured, another the bucket of the empty retrievals."""
+    series = FIRES["a part of the index is empty"][0]
+    parted = {
+        name.replace("service:9464", "other:9464") if "unknown" in name else name: values
+        for name, values in series.items()
+    }
+    assert parted.keys() != series.keys()
+    expect_firing(tmp_path, RULES, parted, {BREAK - 1: {}, LAST: {"CitegaugeZeroResults": 1}})
+
+
+@pytest.mark.parametrize(("part", "whole"), [(0, 60), (1, 60), (30, 60), (60, 60), (7, 1_000), (500_000, 1_000_000)])
+def test_the_bound_of_a_share_is_wilsons(part: int, whole: int, tmp_path: Path) -> None:
+    """In PromQL as in the domain, over two buckets; nothing at all has no bound."""
+    place = {"route": "sales", "window": "1h"}
+    series = {
+        key("citegauge_window_traces", **place, top_k_bucket="unknown", state="empty_retrieval"): steady(part, 5),
+        key("citegauge_window_traces", **place, top_k_bucket="1-5", state="measured"): steady(whole - part, 5),
+        key("citegauge_window_traces", window="1h", route="idle", top_k_bucket="1-5", state="measured"): steady(0, 5),
+    }
+    found = wilson(part, whole)
+    assert found is not None
+    test = {
+        "expr": f"count(abs(route:citegauge_zero_results_lower:1h - {found.lower!r}) < 1e-6)"
+        " / count(route:citegauge_zero_results_lower:1h)",
+        "eval_time": "3m",
+        "exp_samples": [{"labels": "{}", "value": 1}],
+    }
+    said = promtool_test(tmp_path, RULES, series, {"promql_expr_test": [test]})
+    assert not said, said
 
 
 def test_a_route_is_weighed_by_its_traffic(tmp_path: Path) -> None:

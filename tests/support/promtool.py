@@ -62,6 +62,9 @@ class Hour:
     nonconformant: int = 0
     empty: int = 0
     unjoined: int = 0
+    """Retrievals without a generation."""
+    generations: int = 0
+    """Generations without a retrieval."""
     distances: bool = False
     """The route declares its scores to be distances."""
     old_scorer: str = ""
@@ -143,6 +146,7 @@ def windows(slices: Mapping[tuple[str, str], Hour]) -> dict[str, float]:
             at = place | {"window": window}
             recall = _pooled(hour, window)
             bad = {"nonconformant": hour.nonconformant, "empty_retrieval": hour.empty, "no_generation": hour.unjoined}
+            bad["no_retrieval"] = hour.generations
             if window == "24h" or recall.n or any(bad.values()):
                 found[key("citegauge_window_traces", **at, state="measured")] = recall.n
             for state, n in bad.items():
@@ -220,11 +224,12 @@ def _scores(at: dict[str, str], hour: Hour, window: str) -> dict[str, float]:
 
 def _shares(at: dict[str, str], hour: Hour, n: float) -> dict[str, float]:
     """Shares of the day are those of `NORMAL`, so what an hour shows in addition is a rise."""
+    retrieved = n + hour.nonconformant + hour.empty + hour.unjoined
     shares = {
         "hallucinated": (hour.hallucinated * hour.recall.n * 2 + 0.01 * (n - hour.recall.n) * 2, n * 2),
         "nonconformant": (hour.nonconformant, n + hour.nonconformant + hour.empty),
-        "zero_results": (hour.empty, n + hour.nonconformant + hour.empty + hour.unjoined),
-        "unjoined": (hour.unjoined, n + hour.nonconformant + hour.empty + hour.unjoined),
+        "zero_results": (hour.empty, retrieved),
+        "unjoined": (hour.unjoined + hour.generations, retrieved + hour.generations),
     }
     found: dict[str, float] = {
         key("citegauge_window_citations", **at, outcome="never_retrieved"): shares["hallucinated"][0],
@@ -268,7 +273,9 @@ def promtool_test(folder: Path, rules: str, series: Mapping[str, str], tests: Ma
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         **tests,
     }
-    test = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [group]}
+    test: dict[str, object] = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [group]}
+    # Without it promtool takes the groups in random order, and alerts now and then see what was recorded a minute ago.
+    test["group_eval_order"] = re.findall(r"^  - name: (\S+)$", rules, re.MULTILINE)
     (folder / "test.yml").write_text(json.dumps(test))
     command = [PROMTOOL, "test", "rules", "test.yml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

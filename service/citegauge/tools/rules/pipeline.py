@@ -245,10 +245,16 @@ def _input(settings: AlertSettings) -> tuple[Alert, ...]:
 
 
 def _grown(counter: str) -> str:
-    """What a counter grew by in 15 minutes. `increase` does not see the first value of a new series: it is added."""
+    """What a counter grew by in 15 minutes. `increase` does not see the first value of a new series: it is added.
+
+    New is a series that was not there 15 minutes ago although its worker was read then, or whose process is hardly older
+    (by a minute, so that none slips between its start and its first scrape). A series that comes back after scrapes that
+    failed, or that Prometheus itself did not see before, is not new: its first value is that of a lifetime.
+    """
     return (
         f"sum by (job, reason) (\n"
-        f"    (increase({counter}[15m]) and ({counter} offset 15m))\n"
-        f"      or (({counter} unless ({counter} offset 15m)) and on (job) (up offset 15m))\n"
+        f"    (({counter} unless ({counter} offset 15m))\n"
+        f"        and on (job, instance) ((up offset 15m == 1) or (process_start_time_seconds > time() - 960)))\n"
+        f"      or increase({counter}[15m])\n"
         f"  )"
     )

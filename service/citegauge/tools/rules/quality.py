@@ -3,8 +3,8 @@
 The workers set an hour against the day before it within each model, retriever version and scorer, at the hour's mix of them
 (`domain.compare`), and run the detectors. A slice is (job, route, top_k bucket). A route is put together here, at the hour's
 mix of buckets: no worker has them all. So neither a new version nor traffic that moves between versions, buckets or routes
-moves anything. Every alert asks for enough traces, a difference beyond chance and one that matters.
-Workers show none of it while their windows are old.
+moves anything. Shares of traces that have no bucket of their own are told of a route, over all its buckets. Every alert asks
+for enough traces, a difference beyond chance and one that matters. Workers show no comparison while their windows are old.
 """
 
 from __future__ import annotations
@@ -12,25 +12,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from citegauge.domain.intervals import Z_95
 from citegauge.sections import AlertSettings
 from citegauge.tools.rules.model import DIGITS, ONE, PERCENT, THREE, WHOLE, Alert, Group, Recording, looked_up
 
-SLICE = ("job", "route", "top_k_bucket")
+ROUTE = ("job", "route")
+SLICE = (*ROUTE, "top_k_bucket")
 SCORER = (*SLICE, "scorer")
 WHERE = "{{ $labels.route }} (top_k {{ $labels.top_k_bucket }})"
 SHARE_OF = {
     "hallucinated": 'citegauge_window_citations{{window="{window}"}}',
     "nonconformant": 'citegauge_window_traces{{window="{window}",state!~"no_generation|no_output"}}',
-    "zero_results": 'citegauge_window_traces{{window="{window}",state!="no_retrieval"}}',
-    "unjoined": 'citegauge_window_traces{{window="{window}"}}',
 }
-"""What each share is a share of, as in the table of metrics."""
+"""What each share of a slice is a share of, as in the table of metrics."""
+ROUTE_SHARES = {
+    "zero_results": ('state="empty_retrieval"', 'state!="no_retrieval"'),
+    "unjoined": ('state=~"no_retrieval|no_generation"', ""),
+}
+"""Shares of a route: states of the part and of the whole. The bucket follows from what was retrieved unless top_k was
+recorded, so what retrieved nothing stands in the bucket `unknown`, and what it is a share of stands in others: within one
+bucket the share of empty retrievals would be 0 or 1 at all times. A generation alone never has a bucket.
+"""
 
 
 class Rise(NamedTuple):
     """An alert on a share that rose."""
 
-    share: str
+    name: str
+    """Of its recorded series, before `_value` and the like."""
+    labels: Sequence[str]
     alert: str
     runbook: str
     what: str
@@ -38,18 +48,20 @@ class Rise(NamedTuple):
 
 RISES = (
     Rise(
-        "hallucinated",
+        "slice:citegauge_hallucinated",
+        SLICE,
         "CitegaugeHallucinatedCitations",
         "hallucinated-citations",
         "of citations name chunks that were not retrieved",
     ),
     Rise(
-        "nonconformant",
+        "slice:citegauge_nonconformant",
+        SLICE,
         "CitegaugeNonconformantAnswers",
         "nonconformant-answers",
         "of answers are not in the agreed form",
     ),
-    Rise("zero_results", "CitegaugeZeroResults", "zero-results", "of retrievals return nothing"),
+    Rise("route:citegauge_zero_results", ROUTE, "CitegaugeZeroResults", "zero-results", "of retrievals return nothing"),
 )
 
 
@@ -63,6 +75,7 @@ def baseline_group() -> Group:
         _detector("slice:citegauge_recall_cusum", SLICE, "recall_cusum"),
         _detector("scorer:citegauge_score_shift", SCORER, "score_shift"),
         *_shares(", ".join(SLICE)),
+        *_route_shares(", ".join(ROUTE)),
     ]
     return Group(name="citegauge-baselines", interval="1m", rules=rules)
 
@@ -119,9 +132,8 @@ def _detector(name: str, labels: Sequence[str], detector: str) -> Recording:
 
 
 def _shares(by: str) -> Iterator[Recording]:
-    """Of each share: its value and what it is a share of, in the hour, and for those that may rise in the day before."""
+    """Of each share of a slice: its value and what it is a share of, in the hour and in the day before."""
     share = "citegauge_window_share_ratio"
-    rising = {rise.share for rise in RISES}
     for name, whole in SHARE_OF.items():
         short = f"slice:citegauge_{name}"
         for stat, window in (("value", "1h"), ("lower", "1h"), ("value", "24h")):
@@ -129,14 +141,42 @@ def _shares(by: str) -> Iterator[Recording]:
                 record=f"{short}_{stat}:{window}",
                 expr=_largest(by, f'{share}{{window="{window}",share="{name}",stat="{stat}"}}'),
             )
-        for window in ("1h", "24h") if name in rising else ("1h",):
+        for window in ("1h", "24h"):
             # Inside by instance, outside the larger one: two workers that show one series are not added up.
             total = f"sum by ({by}, instance) ({whole.format(window=window)})"
             yield Recording(record=f"{short}_of:{window}", expr=f"max by ({by}) ({total})")
-        if name in rising:
+        yield Recording(record=f"{short}_of:before", expr=f"({short}_of:24h - {short}_of:1h) > 0")
+        difference = f"({short}_value:24h * {short}_of:24h - {short}_value:1h * {short}_of:1h)"
+        yield Recording(record=f"{short}_value:before", expr=f"clamp_min({difference} / {short}_of:before, 0)")
+
+
+def _route_shares(by: str) -> Iterator[Recording]:
+    """Of each share of a route: part and whole over all buckets, and from them its value, its bound and the day before."""
+    rising = {rise.name for rise in RISES}
+    for name, states in ROUTE_SHARES.items():
+        short = f"route:citegauge_{name}"
+        for window in ("1h", "24h"):
+            for what, matcher in zip(("part", "of"), states, strict=True):
+                shown = ",".join(filter(None, (f'window="{window}"', matcher)))
+                # Buckets of one route may be with several workers, and one bucket with two while it moves.
+                each = _largest(f"{by}, top_k_bucket, state", f"citegauge_window_traces{{{shown}}}")
+                yield Recording(record=f"{short}_{what}:{window}", expr=f"sum by ({by}) (\n  {each}\n)")
+        part, of = f"{short}_part:1h", f"({short}_of:1h > 0)"
+        yield Recording(record=f"{short}_value:1h", expr=f"{part} / {of}")
+        yield Recording(record=f"{short}_lower:1h", expr=_wilson_lower(part, of))
+        if short in rising:
             yield Recording(record=f"{short}_of:before", expr=f"({short}_of:24h - {short}_of:1h) > 0")
-            difference = f"({short}_value:24h * {short}_of:24h - {short}_value:1h * {short}_of:1h)"
+            difference = f"({short}_part:24h - {part})"
             yield Recording(record=f"{short}_value:before", expr=f"clamp_min({difference} / {short}_of:before, 0)")
+        else:
+            yield Recording(record=f"{short}_value:24h", expr=f"{short}_part:24h / ({short}_of:24h > 0)")
+
+
+def _wilson_lower(part: str, of: str) -> str:
+    """The lower end of a share's 95 % interval, as `domain.intervals.wilson` has it, multiplied out by the whole."""
+    z2 = Z_95**2
+    spread = f"sqrt({part} * (1 - {part} / {of}) + {z2 / 4:.6f})"
+    return f"clamp_min(\n  ({part} + {z2 / 2:.6f} - {Z_95:.6f} * {spread})\n    / ({of} + {z2:.6f}),\n  0\n)"
 
 
 def quality_group(settings: AlertSettings) -> Group:
@@ -305,46 +345,51 @@ def _low_confidence(settings: AlertSettings) -> Alert:
     )
 
 
+def _where(labels: Sequence[str]) -> str:
+    """The place of an alert in its summary."""
+    return WHERE if "top_k_bucket" in labels else "{{ $labels.route }}"
+
+
 def _rise(settings: AlertSettings, rise: Rise, ratio: float) -> Alert:
-    short = f"slice:citegauge_{rise.share}"
+    name, labels = rise.name, rise.labels
     return Alert(
         name=rise.alert,
         runbook=rise.runbook,
         severity="ticket",
         signal="quality",
         expr=(
-            f"{short}_value:1h\n"
-            f"  and ({short}_lower:1h - {short}_value:before >= {ratio})\n"
-            f"  and ({short}_of:1h >= {settings.traces_min})\n"
-            f"  and ({short}_of:before >= {settings.baseline_traces_min})"
+            f"{name}_value:1h\n"
+            f"  and ({name}_lower:1h - {name}_value:before >= {ratio})\n"
+            f"  and ({name}_of:1h >= {settings.traces_min})\n"
+            f"  and ({name}_of:before >= {settings.baseline_traces_min})"
         ),
         hold="15m",
         keep="30m",
-        summary=f"{WHERE}: {{{{ $value | humanizePercentage }}}} {rise.what} (last hour)",
+        summary=f"{_where(labels)}: {{{{ $value | humanizePercentage }}}} {rise.what} (last hour)",
         description=(
-            f"{looked_up(f'{short}_value:before', SLICE, PERCENT)} in the day before; now at least "
-            f"{looked_up(f'{short}_lower:1h', SLICE, PERCENT)} (95 %), of {looked_up(f'{short}_of:1h', SLICE, WHOLE)}."
+            f"{looked_up(f'{name}_value:before', labels, PERCENT)} in the day before; now at least "
+            f"{looked_up(f'{name}_lower:1h', labels, PERCENT)} (95 %), of {looked_up(f'{name}_of:1h', labels, WHOLE)}."
         ),
     )
 
 
 def _unjoined(settings: AlertSettings) -> Alert:
-    short = "slice:citegauge_unjoined"
+    name = "route:citegauge_unjoined"
     return Alert(
         name="CitegaugeUnjoinedTraces",
         runbook="unjoined-traces",
         severity="ticket",
         signal="quality",
         expr=(
-            f"{short}_value:1h\n"
-            f"  and ({short}_lower:1h >= {settings.unjoined_ratio})\n"
-            f"  and ({short}_of:1h >= {settings.traces_min})"
+            f"{name}_value:1h\n"
+            f"  and ({name}_lower:1h >= {settings.unjoined_ratio})\n"
+            f"  and ({name}_of:1h >= {settings.traces_min})"
         ),
         hold="15m",
         keep="30m",
-        summary=f"{WHERE}: {{{{ $value | humanizePercentage }}}} of traces lack a retrieval or a generation",
+        summary=f"{_where(ROUTE)}: {{{{ $value | humanizePercentage }}}} of traces lack a retrieval or a generation",
         description=(
-            f"Of {looked_up(f'{short}_of:1h', SLICE, WHOLE)} traces in the last hour; "
-            f"{looked_up(f'{short}_value:24h', SLICE, PERCENT)} over 24 hours. Such traces are not measured."
+            f"Of {looked_up(f'{name}_of:1h', ROUTE, WHOLE)} traces in the last hour; "
+            f"{looked_up(f'{name}_value:24h', ROUTE, PERCENT)} over 24 hours. Such traces are not measured."
         ),
     )
