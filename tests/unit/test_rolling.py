@@ -231,6 +231,26 @@ async def test_detectors_run_once_a_minute_and_go_with_their_partition() -> None
     assert (await bench.tier.publish()).signals == ()
 
 
+async def test_detectors_run_again_when_everything_is_read() -> None:
+    """What was judged on a part of the minute does not stand until the next one: who starts the worker waits for it."""
+    bench = await Bench().own()
+    bench.now_s += 30
+    for minutes in range(1, 300):
+        await bench.take(pane(NOON_S - 60 * minutes))
+    await bench.take(beat(NOON_S + 10, caught_up=False))
+    assert not (await bench.tier.publish()).caught_up
+    (part,) = (await bench.tier.settle()).signals
+    await bench.take(pane(NOON_S, n=100))
+    for _ in range(2):
+        await bench.take(beat(NOON_S + 10))
+        await bench.tier.publish()
+        (whole,) = (await bench.tier.settle()).signals
+        assert part.compared is not None
+        assert whole.compared is not None
+        assert whole.compared.n_after == part.compared.n_after + 100
+        await bench.take(pane(NOON_S, n=1_000, source="spans/1"))  # once: then a minute is a minute again
+
+
 async def test_no_week_is_said_once_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """ClickHouse that does not answer for the 7 days is one warning; the day alone goes on, hour after hour."""
     reader = FakeReader(RetryableError("no answer"), of="toStartOfHour")

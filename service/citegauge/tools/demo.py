@@ -34,7 +34,7 @@ from citegauge.tools.tables import window_table
 DEGRADED_ROUTE = "support"
 DEGRADE_MINUTES = 40
 REFRESH_S = 2.0
-CAUGHT_UP_S_MAX = 110.0
+CAUGHT_UP_S_MAX = 300.0
 """The back-fill has to be shown within two minutes of the set-up's end."""
 SMOKE_TRIES = 20
 TOLERANCE = 1e-12

@@ -143,6 +143,7 @@ class RollTier:
         """Ignored sources that the log knows of."""
         self._stored_end_s = 0
         self._signals_end_s = 0
+        self._signals_caught_up = False
         self._signalling: asyncio.Task[None] | None = None
         self._week_turn = asyncio.Lock()
         self._week_failed = False
@@ -250,7 +251,7 @@ class RollTier:
         groups = [item for found in windows.values() for item in found]
         view = await view_of(groups, as_of_ns, caught_up=self._as_of.caught_up(wall_ns), sources=sources)
         self.view = replace(view, signals=self._signals())
-        self._detect(windows, end_s)
+        self._detect(windows, end_s, caught_up=view.caught_up)
         if self.view.rows and end_s > self._stored_end_s:
             self._stored_end_s = end_s
             # The minute that is over once more: its first row was computed when it had just begun.
@@ -264,11 +265,15 @@ class RollTier:
 
     # -- detectors ------------------------------------------------------------------------------------------------------
 
-    def _detect(self, windows: dict[int, list[RollUp]], end_s: int) -> None:
-        """Start the detectors, once a minute of as-of; they run beside the windows, which do not wait for them."""
-        if end_s <= self._signals_end_s or (self._signalling is not None and not self._signalling.done()):
+    def _detect(self, windows: dict[int, list[RollUp]], end_s: int, *, caught_up: bool) -> None:
+        """Start the detectors, once a minute of as-of; they run beside the windows, which do not wait for them.
+
+        Also at once when everything is read: what was judged earlier in that minute was judged on a part.
+        """
+        due = end_s > self._signals_end_s or (caught_up and not self._signals_caught_up)
+        if not due or (self._signalling is not None and not self._signalling.done()):
             return
-        self._signals_end_s = end_s
+        self._signals_end_s, self._signals_caught_up = end_s, caught_up
         self._signalling = asyncio.create_task(self._signal(windows), name="detectors")
         for partition in windows:
             owned = self._owned.get(partition)
