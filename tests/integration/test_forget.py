@@ -85,15 +85,20 @@ def test_what_is_no_id_is_refused(database: ClickHouse, wrong: list[str]) -> Non
     assert len(every(database, "traces")) == 5
 
 
+def command(client: ClickHouse, url: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`citegauge forget` as a user runs it; `more`: settings beside those of the database."""
+    settings = {"CITEGAUGE_CLICKHOUSE__URL": url, "CITEGAUGE_CLICKHOUSE__DATABASE": client.database}
+    return subprocess.run(
+        [sys.executable, "-m", "citegauge", "forget", *arguments],
+        env=child_environment() | settings | more, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
 def test_the_command_says_how_many_rows_went(server: ClickHouseFront) -> None:
     """One line for each trace, and one more where the row may come back because its minute is open."""
     with over_http(server.url) as client:
         client.insert([trace_row(NOW - 60, version=9)])
-        settings = {"CITEGAUGE_CLICKHOUSE__URL": server.url, "CITEGAUGE_CLICKHOUSE__DATABASE": client.database}
-        done = subprocess.run(
-            [sys.executable, "-m", "citegauge", "forget", "--trace-id", TRACE_ID, "--trace-id", OTHER],
-            env=child_environment() | settings, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = command(client, server.url, "--trace-id", TRACE_ID, "--trace-id", OTHER)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [
             f"{TRACE_ID}: 1 trace rows and 0 late rows deleted",
@@ -153,20 +158,13 @@ def test_the_command_forgets_users(server: ClickHouseFront) -> None:
     with over_http(server.url) as client:
         client.insert([trace_row(NOW - 600), trace_row(NOW - 600, trace_id=OTHER)])
         client.insert([user_row(ALICE, TRACE_ID, NOW - 2 * GROWS_S), user_row(BOB, OTHER, NOW)])
-        settings = {"CITEGAUGE_CLICKHOUSE__URL": server.url, "CITEGAUGE_CLICKHOUSE__DATABASE": client.database}
-
-        def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [sys.executable, "-m", "citegauge", "forget", *arguments],
-                env=child_environment() | settings | more, capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-
-        refused = run("--user", "alice@example.org")
+        refused = command(client, server.url, "--user", "alice@example.org")
         assert refused.returncode == 2
         assert "privacy.user_hmac_key" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
-        assert run().returncode == 2
-        done = run("--user", "alice@example.org", "--user-hash", BOB, CITEGAUGE_PRIVACY__USER_HMAC_KEY=KEY)
+        assert command(client, server.url).returncode == 2
+        key = {"CITEGAUGE_PRIVACY__USER_HMAC_KEY": KEY}
+        done = command(client, server.url, "--user", "alice@example.org", "--user-hash", BOB, **key)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [
             f"user {BOB}: 1 rows of 1 traces deleted",

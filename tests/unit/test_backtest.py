@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from citegauge.cli import cli
 from citegauge.domain.window import WINDOWS
 from citegauge.errors import ConfigError
 from citegauge.metrics import METRICS
 from citegauge.sections import AlertSettings
-from citegauge.tools.backtest import check_plot
+from citegauge.tools.backtest import Asked, check_plot
 from citegauge.tools.backtest.alerting import Firing, firings
 from citegauge.tools.backtest.engine import Rule
 from citegauge.tools.backtest.expression import Reads, reach_s, reads
+from citegauge.tools.backtest.history import Extent
 from citegauge.tools.backtest.plan import plan
+from citegauge.tools.backtest.report import print_curves
+from citegauge.tools.backtest.run import Curve, Report
 from citegauge.tools.backtest.series import STALE, WriteBuffer, labels_of
 from citegauge.tools.rules import rule_groups
 from citegauge.tools.rules.model import Recording
@@ -270,3 +274,21 @@ def test_without_prometheus_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     refused = CliRunner().invoke(cli, ["backtest"])
     assert isinstance(refused.exception, ConfigError)
     assert "package is `prometheus`" in str(refused.exception)
+
+
+@pytest.mark.parametrize("step_s", [60, 300])
+def test_a_curve_has_no_holes_where_there_is_data(step_s: int) -> None:
+    """A coarse step fills all the columns that it covers; a gap in the data stays one."""
+    asked = Asked(0, 3_600, "job", 100, step_s)
+    curve = Curve()
+    for time_s in range(0, 3_601, step_s):
+        curve.add(time_s, None if 1_800 <= time_s < 2_700 else 0.5, None, None)
+    report = Report(asked, plan([]), Extent(0, 0, 1), 0, curves={("support", "1-5"): curve})
+    console = Console(width=80)
+    with console.capture() as capture:
+        print_curves(report, console)
+    bars = capture.get().splitlines()[-1].split()[2]
+    full = {bars[0]}
+    assert "·" not in full
+    assert set(bars[:24]) == set(bars[-12:]) == full
+    assert set(bars[28:36]) == {"·"}

@@ -109,6 +109,34 @@ def test_unreadable_records_are_named_and_the_rest_is_read() -> None:
     assert "-, record 1: " in outcome.stderr
 
 
+def test_the_table_of_traces_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Route and numbers are whole; what nobody can judge (the second trace has no retrieval) is a dash, not 0."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [
+        json.dumps(
+            {
+                "trace_id": f"{trace:032x}",
+                "span_id": f"{span:016x}",
+                "kind": kind,
+                "end_time_unix_nano": 1764460800000000000,
+                "attributes": {"route": "support", **attributes},
+            }
+        )
+        for trace, span, kind, attributes in (
+            (1, 1, "retrieval", {"chunk_ids": ["a", "b", "c", "d"]}),
+            (1, 2, "generation", {"cited_ids": ["a", "d", "x"]}),
+            (2, 3, "generation", {"cited_ids": ["a", "x"]}),
+        )
+    ]
+    outcome = CliRunner().invoke(cli, ["replay", "--traces", "--encoding", "jsonl", "-"], input="\n".join(lines))
+    assert outcome.exit_code == 0, outcome.output
+    table = outcome.stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    rows = {row.split()[2]: row.split() for row in table if " support " in row}
+    assert rows["measured"][3:] == ["support", "1-5", "2/4", "1", "0.500", "–"]
+    assert rows["no_retrieval"][3:] == ["support", "unknown", "0/0", "–", "–", "–"]
+
+
 def test_what_is_no_trace_fails_in_a_few_lines() -> None:
     """A wrong encoding makes every line unreadable: some are shown, the rest is counted, and it says what to run next."""
     outcome = CliRunner().invoke(cli, ["replay", "--encoding", "jsonl", "-"], input="what\n" * 50)
