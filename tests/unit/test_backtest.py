@@ -283,10 +283,14 @@ def test_a_curve_has_no_holes_where_there_is_data(step_s: int) -> None:
     curve = Curve()
     for time_s in range(0, 3_601, step_s):
         curve.add(time_s, None if 1_800 <= time_s < 2_700 else 0.5, None, None)
-    report = Report(asked, plan([]), Extent(0, 0, 1), 0, curves={("support", "1-5"): curve})
+    never = Curve()
+    never.add(0, None, None, None)
+    curves = {("support", "1-5"): curve, ("support", "unknown"): never}
+    report = Report(asked, plan([]), Extent(0, 0, 1), 0, curves=curves)
     console = Console(width=80)
     with console.capture() as capture:
         print_curves(report, console)
+    assert "unknown" not in capture.get(), "what was never measured is no curve"
     bars = capture.get().splitlines()[-1].split()[2]
     full = {bars[0]}
     assert "·" not in full

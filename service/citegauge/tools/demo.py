@@ -141,6 +141,7 @@ class DemoService(mode.Service):
 
     async def _draw(self) -> None:
         if not self._console.is_terminal:
+            self._announce()
             await self._caught_up()
             self._console.print(self._screen())
             await self._watch()
@@ -150,6 +151,12 @@ class DemoService(mode.Service):
                 live.update(self._screen())
                 self._check_parts()
                 await self.sleep(REFRESH_S)
+
+    def _announce(self) -> None:
+        """Where nothing is drawn meanwhile, a word before the wait."""
+        self._console.print(
+            f"citegauge demo: back-filling {self._options.hours} hours of traffic, live in about a minute"
+        )
 
     async def _watch(self) -> None:
         while not self.should_stop:
@@ -193,6 +200,7 @@ class DemoService(mode.Service):
     async def _smoke(self) -> None:
         """The check of CI: the degraded route is named and no other, and three places tell the same numbers."""
         try:
+            self._announce()
             await self._caught_up()
             self._console.print(self._screen())
             self._console.print(

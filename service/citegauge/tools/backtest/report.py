@@ -90,8 +90,8 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def print_curves(report: Report, console: Console) -> None:
-    """A line for each (route, top_k bucket): the hour's mean recall, red while an alert on it fires."""
-    pairs = ranked(report)
+    """A line for each (route, top_k bucket) that was ever measured: the hour's mean recall, red while an alert fires."""
+    pairs = [pair for pair in ranked(report) if not all(map(math.isnan, report.curves[pair].stats["mean"]))]
     shown = pairs[:CURVES_SHOWN_MAX]
     if not shown:
         return
