@@ -35,6 +35,8 @@ from citegauge.adapters.web import Health, WebSources
 from citegauge.conventions import decoder
 from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
+from citegauge.domain.policy import SECOND_NS
+from citegauge.domain.window import AsOf
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
@@ -55,6 +57,8 @@ from citegauge.tools.watchdog import watchdog
 logger = logging.getLogger(__name__)
 
 Role = Literal["all", "rekey", "join", "roll"]
+STALE_INTERVALS = 3
+"""Publish intervals after which a heartbeat says nothing of the present."""
 STOP_MARGIN_S = 10.0
 """What stopping may take beside draining: leaving the groups, closing the clients."""
 THREADS_MAX = 8
@@ -260,8 +264,11 @@ class Worker:
                 self._store_windows,
                 database=settings.clickhouse.database,
                 partitions=settings.kafka.panes_partitions,
-                interval_s=settings.publish.interval_s,
-                topics=settings.joined_topics(),
+                as_of=AsOf(
+                    int(STALE_INTERVALS * settings.publish.interval_s * SECOND_NS),
+                    settings.joined_topics(),
+                    settings.rekeyed_topics(),
+                ),
                 distance_routes=settings.score_policy().distance_routes,
             )
         self.web_port = 0

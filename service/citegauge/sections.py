@@ -139,7 +139,13 @@ class RekeySettings(Section):
     epoch: Epoch = 0
     """As `kafka.epoch`, of the spans topic."""
     ahead_s: Seconds = 10.0
-    """How far a source partition may run ahead of the slowest active one, in event time."""
+    """How far a source partition may run ahead of the slowest one that has a backlog, in event time."""
+    hold_s_max: Seconds = 30.0
+    """How long one source partition may hold others back; past it they no longer wait for it (counted, and a ticket)."""
+    hold_behind_s_max: Seconds = 3_600.0
+    """A source partition further behind than this, such as one of a wrong clock, holds nobody: it is late all the same."""
+    held_bytes_max: Count = 64 * 1024 * 1024
+    """What may wait for slower partitions in memory, about; past it nobody is waited for."""
     idle_s: Seconds = 60.0
     """A source that is silent for longer, while the topic goes on, no longer holds up the clock."""
 

@@ -132,6 +132,10 @@ class Settings(BaseSettings):
         keyed = [topic for topic, source in sources.items() if source.keyed]
         return keyed if len(keyed) == len(sources) else [*keyed, self.rekey.spans_topic]
 
+    def rekeyed_topics(self) -> list[str]:
+        """The topics of traces that the re-key stage reads."""
+        return [topic for topic, source in self.source_topics().items() if not source.keyed]
+
     def epoch_of(self, topic: str) -> int:
         """The epoch of a topic that the join reads."""
         return self.rekey.epoch if topic == self.rekey.spans_topic else self.source_topics()[topic].epoch
