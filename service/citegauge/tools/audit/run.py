@@ -80,7 +80,7 @@ async def run_audit(
             now_ns=time.time_ns(),
             on_progress=on_progress,
         )
-    wait_s = UNREAD_WAIT_INTERVALS * settings.publish.interval_s
+    until_s = time.monotonic() + UNREAD_WAIT_INTERVALS * settings.publish.interval_s
 
     async def published_to(partition: TopicPartition) -> int | None:
         commit = await kafka.committed(partition)
@@ -93,8 +93,8 @@ async def run_audit(
         return unknown if committed is None else committed
 
     left = {
-        **await unread(kafka.looking, source_ends, rekeyed_to, wait_s),
-        **await unread(kafka.looking, joined_ends, published_to, wait_s),
+        **await unread(kafka.looking, source_ends, rekeyed_to, until_s),
+        **await unread(kafka.looking, joined_ends, published_to, until_s),
     }
     read: list[PartitionReport | SourceReport] = [*report.partitions, *report.sources]
     for one in read:

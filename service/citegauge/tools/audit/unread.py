@@ -33,17 +33,16 @@ async def ends_of(looking: Looking, topics: Iterable[str]) -> dict[TopicPartitio
 
 
 async def unread(
-    looking: Looking, ends: Ends, position_of: PositionOf, wait_s: float
+    looking: Looking, ends: Ends, position_of: PositionOf, until_s: float
 ) -> Mapping[TopicPartition, Unread]:
-    """Which partitions are not read up to `ends`, also after waiting for `wait_s`."""
-    deadline = time.monotonic() + wait_s
+    """Which partitions are not read up to `ends`, also after waiting until `until_s` of the monotonic clock."""
     while True:
         behind: dict[TopicPartition, int] = {}
         for partition, end in ends.items():
             position = await position_of(partition)
             if position is not None and position < end:
                 behind[partition] = position
-        if not behind or time.monotonic() >= deadline:
+        if not behind or time.monotonic() >= until_s:
             break
         await asyncio.sleep(POLL_S)
     found: dict[TopicPartition, Unread] = {}
