@@ -240,14 +240,14 @@ def test_what_retention_may_have_taken_is_not_judged() -> None:
     for (topic, partition), records in made.sources.items():
         report.sources.append(SourceReport(topic, partition, 0, records[-1].offset + 1))
     kept = dict.fromkeys(range(made.partitions), at_ns)
-    comparison = RekeyedComparison(report, Bounds(made.partitions, kept, at_ns))
+    comparison = RekeyedComparison(report, Bounds(made.partitions, kept))
     said = {True: 0, False: 0}
     for one, records in zip(report.sources, made.sources.values(), strict=True):
         for record in records:
             comparison.said(one, record, made.decode, RECORD_BYTES_MAX)
             readable = record.value in made.items and made.items[record.value] is not None
             said[record.timestamp_ns >= at_ns] += len(made.items[record.value or b""] or ()) if readable else 1
-    comparison.finish(frozenset())
+    comparison.finish(frozenset(), at_ns)
     assert sum(one.unjudged for one in report.sources) == said[False] > 5
     assert report.differences == said[True] > 5
 

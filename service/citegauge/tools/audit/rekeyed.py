@@ -38,8 +38,6 @@ class Bounds(NamedTuple):
     """Of the spans topic."""
     kept_from_ns: Mapping[int, int]
     """By partition of the spans topic: what was recorded before may have left it; none: it has lost nothing."""
-    letters_from_ns: int = 0
-    """The same of the dead-letter topic; 0: it has lost nothing."""
     from_first_found: bool = False
     """Re-keying may have begun in the middle of a source (`kafka.start_from = latest`): only from its first span on."""
     users: bool = True
@@ -117,8 +115,11 @@ class RekeyedComparison:
         whole = {(*origin[:3], -1) for origin in self._waiting}
         return {_letter_key(origin) for origin in (*self._waiting, *whole, *self._letters)}
 
-    def finish(self, letters: AbstractSet[str]) -> None:
-        """Judge what still waits. `letters`: those of `wanted_letters` that the dead-letter topic has."""
+    def finish(self, letters: AbstractSet[str], letters_from_ns: int = 0) -> None:
+        """Judge what still waits. `letters`: those of `wanted_letters` that the dead-letter topic has.
+
+        `letters_from_ns`: what was recorded before may have left that topic; 0: it has lost nothing.
+        """
         for origin, expected in self._waiting.items():
             source = self._reports[origin[:2]]
             if _letter_key(origin) in letters or _letter_key((*origin[:3], -1)) in letters:
@@ -135,7 +136,7 @@ class RekeyedComparison:
             source = self._reports[origin[:2]]
             if _letter_key(origin) in letters:
                 source.dead_letters += 1
-            elif record_ns < self._bounds.letters_from_ns or self._before_the_first(origin):
+            elif record_ns < letters_from_ns or self._before_the_first(origin):
                 source.unjudged += 1
             else:
                 source.missing += 1

@@ -192,11 +192,12 @@ class AuditReport:
 def lines(report: AuditReport) -> Iterator[str]:
     """The report as text: partitions, what differs, and the verdict."""
     for one in report.partitions:
-        judged = f"{one.panes} minutes judged"
+        yield f"{one.source}: {one.records} records, offsets {one.start} to {one.end}"
+        judged = f"  {one.panes} minutes judged"
         if one.judged_from is not None and one.judged_to is not None:
             judged += f", {_utc(one.judged_from)} to {_utc(one.judged_to)}"
-        rows = ", ".join(f"{n} {table}" for table, n in one.compared.items())
-        yield f"{one.source}: {one.records} records, offsets {one.start} to {one.end}; {judged}; rows: {rows}"
+        yield judged
+        yield "  rows: " + ", ".join(f"{n} {table}" for table, n in one.compared.items())
         if one.unreadable:
             yield f"  {one.unreadable} records or spans cannot be read (dead letters)"
         if one.behind:

@@ -49,9 +49,7 @@ async def audit_sources(
     """
     async with AsyncExitStack() as stack:
         spans = await stack.enter_async_context(looking(settings.rekey.spans_topic))
-        letters = await stack.enter_async_context(looking(settings.kafka.dead_letter_topic))
         kept = await _kept_from(spans, now_ns)
-        kept_letters = await _kept_from(letters, now_ns)
         margin_ns = settings.join_policy().skew_ns
         kept_from_ns = {partition: at_ns + margin_ns for partition, at_ns in kept.items() if at_ns}
         sources: dict[TopicPartition, _Source] = {}
@@ -66,7 +64,6 @@ async def audit_sources(
             Bounds(
                 partitions=settings.rekey.spans_partitions,
                 kept_from_ns=kept_from_ns,
-                letters_from_ns=max(at_ns + margin_ns if at_ns else 0 for at_ns in kept_letters.values()),
                 from_first_found=settings.kafka.start_from == "latest",
                 users=bool(settings.privacy.user_hmac_key.get_secret_value()),
             ),
@@ -74,8 +71,12 @@ async def audit_sources(
         step = _Step(sources, comparison, settings.join.record_bytes_max, on_progress)
         # Noted after the commits: what they cover stands before these ends.
         await step.compare(await _readers(spans))
-        wanted = comparison.wanted_letters()
-        comparison.finish(await _letters(letters, wanted) if wanted else frozenset())
+    wanted = comparison.wanted_letters()
+    if not wanted:
+        return
+    async with looking(settings.kafka.dead_letter_topic) as letters:
+        oldest_ns = max((await _kept_from(letters, now_ns)).values())
+        comparison.finish(await _letters(letters, wanted), oldest_ns + margin_ns if oldest_ns else 0)
 
 
 async def _extent(
