@@ -190,9 +190,11 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
     kafka, database = settings.kafka, open_clickhouse(settings)
     admin = await clients.admin(kafka)
     decoders = build_joined_decoders(settings)
-    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka))
+    rekeyed_to = partial(clients.read_offset, admin, settings.rekey.group_id)
+    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka), rekeyed_to)
+    unkeyed = build_decoders(settings, keyed=False)
     try:
-        return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
+        return await run_audit(settings, decoders, database, kafka_side, asked, on_progress, unkeyed=unkeyed)
     finally:
         await admin.close()
         database.close()

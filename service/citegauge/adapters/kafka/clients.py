@@ -262,6 +262,15 @@ async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, part
         ) from exc
 
 
+async def read_offset(client: AIOKafkaAdminClient, group_id: str, partition: TopicPartition) -> int | None:
+    """The offset that a group has committed, None without one. Raises `RetryableError` when no broker answers."""
+    try:
+        found = (await client.list_consumer_group_offsets(group_id, partitions=[partition])).get(partition)
+    except KafkaError as exc:
+        raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
+    return None if found is None or found.offset < 0 else int(found.offset)
+
+
 async def timely(call: Any, timeout_s: float, what: str) -> Any:
     """Await a client call with a deadline of our own; aiokafka retries some of them for ever."""
     try:
