@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks) deploy/grafana
 ARGS    ?=
 
-.PHONY: help setup demo test fault fuzz lint format bench trust docs dashboards lock vulnerabilities wheel clean
+.PHONY: help setup demo test fault soak fuzz lint format bench trust docs dashboards lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,6 +39,9 @@ test: setup  ## run all tests (those that need Apache Kafka say so when there is
 
 fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: half an hour; ARGS=--short for a few minutes
 	@$(BIN)/pytest tests/fault $(ARGS)
+
+soak: setup  ## random faults on the default intake, under Prometheus with the shipped rules; ARGS="--minutes 30"
+	@PYTHONPATH=service:tests $(BIN)/python tests/fault/soak.py $(ARGS)
 
 fuzz: setup  ## look for inputs that break decode, guided by coverage: a minute; ARGS="--seconds 600" for longer
 	@PYTHONPATH=service:tests $(BIN)/python tests/fuzz/fuzz_decode.py $(ARGS)

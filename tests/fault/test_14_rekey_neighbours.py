@@ -22,7 +22,7 @@ from support.worker_tables import read_topic
 if TYPE_CHECKING:
     from fault.conftest import MakeTrial
     from support.faults import Trial
-    from support.worker import WorkerProcess
+    from support.worker import Pairs, WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("intake", ["default"], indirect=True)]
 RECOVERY_S_MAX = 60.0
@@ -66,7 +66,7 @@ def test_clocks_that_are_hours_behind_starve_nobody(trial: MakeTrial) -> None:
             create_topic(t.site.kafka, unique("behind"), partitions=2, message_timestamp_type="CreateTime")
         )
         with_second_source(t, behind)
-        old = [
+        old: Pairs = [
             (None, event(0xC000 + number, kind, time.time_ns() - 6 * HOUR_NS + number * SECOND_NS // 10))
             for number in range(600)
             for kind in ("retrieval", "generation")
@@ -78,8 +78,11 @@ def test_clocks_that_are_hours_behind_starve_nobody(trial: MakeTrial) -> None:
             with t.feed(t.batch(minutes=5, ended_ago_ns=0), for_s=20):
                 pass
             ends = {topic: log_ends(t.site.kafka, topic) for topic in (t.site.topic, behind)}
-            for topic, at in ends.items():
-                worker.until(lambda topic=topic, at=at: rekeyed(t.site, at, topic), f"{topic} is re-keyed", 60)
+            worker.until(
+                lambda: all(rekeyed(t.site, at, topic) for topic, at in ends.items()),
+                "both are re-keyed",
+                RECOVERY_S_MAX,
+            )
             assert not flowing.done, "both were to be re-keyed while both flow"
             flowing.hurry()
         t.healed()
@@ -161,7 +164,7 @@ def test_memory_stays_bounded_while_a_source_is_held_back(trial: MakeTrial) -> N
             made["attributes"] |= {"retrieval.retrieved_ids": ids, "retrieval.scores": [0.5] * len(ids)}
             return json.dumps(made).encode()
 
-        slow = [
+        slow: Pairs = [
             (None, event(0xE0000 + n, "generation", now_ns - 3_000 * SECOND_NS + n * SECOND_NS)) for n in range(600)
         ]
         with (

@@ -116,22 +116,22 @@ def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Orig
     return wanted, found
 
 
-def unaccounted(database: ClickHouse, site: Site, topics: Iterable[str] = ()) -> set[str]:
-    """Trace ids of the source topics that stand neither in `traces` nor, by a span, in `late`."""
+def produced_traces(site: Site) -> set[str]:
+    """Trace ids of all spans that the source topic holds."""
     decode = bootstrap.build_decoder(site.settings())
     produced: set[str] = set()
-    for topic in topics or (site.topic,):
-        for record in read_topic(site.kafka, topic):
-            try:
-                items = decode(record.value) if record.value else ()
-            except DeadLetterError:
-                continue
-            produced |= {item.trace_id.hex() for item in items if isinstance(item, Span)}
+    for record in read_topic(site.kafka, site.topic):
+        try:
+            items = decode(record.value) if record.value else ()
+        except DeadLetterError:
+            continue
+        produced |= {item.trace_id.hex() for item in items if isinstance(item, Span)}
+    return produced
+
+
+def unaccounted(database: ClickHouse, site: Site) -> set[str]:
+    """Trace ids of the source topic that stand neither in `traces` nor, by a span, in `late`."""
     found = database.query(
         f"SELECT trace_id FROM `{site.database}`.traces FINAL UNION DISTINCT SELECT trace_id FROM `{site.database}`.late"
     )
-    return produced - {_hex(row["trace_id"]) for row in found}
-
-
-def _hex(trace_id: bytes | str) -> str:
-    return trace_id.hex() if isinstance(trace_id, bytes) else trace_id
+    return produced_traces(site) - {row["trace_id"] for row in found}
