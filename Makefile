@@ -37,7 +37,7 @@ demo: setup  ## run the whole thing here: embedded broker, embedded ClickHouse, 
 test: setup  ## run all tests (those that need Apache Kafka say so when there is no Java)
 	@$(BIN)/pytest $(ARGS)
 
-fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: half an hour; ARGS=--short for a few minutes
+fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: an hour; ARGS=--short for ten minutes
 	@$(BIN)/pytest tests/fault $(ARGS)
 
 soak: setup  ## random faults on the default intake, under Prometheus with the shipped rules; ARGS="--minutes 30"

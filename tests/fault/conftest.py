@@ -1,6 +1,6 @@
 """Fixtures of the faults: what they run on, `--short`, and the one table at the end. `make fault` runs them.
 
-They are not part of `pytest` without arguments, because they take half an hour: see `testpaths`.
+They are not part of `pytest` without arguments, because they take an hour: see `testpaths`.
 """
 
 from __future__ import annotations

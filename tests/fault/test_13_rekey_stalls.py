@@ -31,6 +31,12 @@ def recovered(t: Trial, worker: WorkerProcess) -> None:
     t.verify(worker)
 
 
+def until_rekeying(worker: WorkerProcess) -> None:
+    """Wait until a worker that has just joined passes spans on, and joins some."""
+    until_reading(worker, 1)
+    worker.until(lambda: worker.value("citegauge_rekeyed_spans_total") > 0, "it re-keys", RECOVERY_S_MAX)
+
+
 def test_two_replicas_of_a_fresh_installation(trial: MakeTrial) -> None:
     """The second comes 8 s after the first, then traffic: both re-key what they own, and all of it is joined."""
     with trial("13 fresh, second replica after 8 s", partitions=6) as t:
@@ -68,9 +74,9 @@ def test_a_second_worker_comes_and_goes_with_quiet_partitions(trial: MakeTrial) 
         with t.feed(for_s=60, partitions=(0, 2)) as feed:
             first.until(lambda: first.value("citegauge_records_total") > 100, "it reads")
             second = t.worker()
-            until_reading(second, 1)
-            second.until_ready()
+            until_rekeying(second)
             assert second.end() == 0, second.log
+            assert not feed.done, "it was to come and go in mid-stream"
             feed.hurry()
         recovered(t, first)
 
@@ -86,7 +92,7 @@ def test_nothing_stands_still_through_rebalances(trial: MakeTrial) -> None:
                 first.until(lambda: first.value("citegauge_records_total") > 100, "it reads")
                 for _ in range(3):
                     second = t.worker()
-                    until_reading(second, 1)
+                    until_rekeying(second)
                     lasting(second, 3)
                     assert second.end() == 0, second.log
                     lasting(first, 3)
