@@ -116,16 +116,18 @@ def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Orig
     return wanted, found
 
 
-def produced_traces(site: Site) -> set[str]:
-    """Trace ids of all spans that the source topic holds."""
+def produced_traces(site: Site) -> dict[str, set[int]]:
+    """Trace ids of all spans that the source topic holds, with the kinds of their spans."""
     decode = bootstrap.build_decoder(site.settings())
-    produced: set[str] = set()
+    produced: dict[str, set[int]] = {}
     for record in read_topic(site.kafka, site.topic):
         try:
             items = decode(record.value) if record.value else ()
         except DeadLetterError:
             continue
-        produced |= {item.trace_id.hex() for item in items if isinstance(item, Span)}
+        for item in items:
+            if isinstance(item, Span):
+                produced.setdefault(item.trace_id.hex(), set()).add(item.kind)
     return produced
 
 
@@ -134,4 +136,4 @@ def unaccounted(database: ClickHouse, site: Site) -> set[str]:
     found = database.query(
         f"SELECT trace_id FROM `{site.database}`.traces FINAL UNION DISTINCT SELECT trace_id FROM `{site.database}`.late"
     )
-    return produced_traces(site) - {row["trace_id"] for row in found}
+    return produced_traces(site).keys() - {row["trace_id"] for row in found}
