@@ -29,9 +29,9 @@ from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS
 from citegauge.domain.drop import Limits
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuckets
 from citegauge.errors import ConfigError
+from citegauge.section_alerts import AlertSettings
 from citegauge.sections import (
     ENCODINGS,
-    AlertSettings,
     ClickHouseSettings,
     JoinSettings,
     KafkaSettings,
