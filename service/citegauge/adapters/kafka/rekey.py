@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import stamina
@@ -38,7 +38,8 @@ from citegauge.settings import Settings
 logger = logging.getLogger(__name__)
 
 POLL_MS = 200
-YIELD_EVERY_RECORDS = 50
+TURN_NS_MAX = 5_000_000
+"""How long spans are decoded between two turns of the event loop: a single record may hold seconds of them."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -164,7 +165,8 @@ class RekeyTier:
 
     async def _decode(self, topic: str, source: _Source, records: list[ConsumerRecord], dead: list[DeadLetter]) -> None:
         skew_ns = self._settings.join_policy().skew_ns
-        for number, record in enumerate(records):
+        turned_ns = time.monotonic_ns()
+        for record in records:
             if record.offset < source.next_offset:
                 continue  # fetched before our seek
             record_ns = record.timestamp * 1_000_000
@@ -172,6 +174,9 @@ class RekeyTier:
             newest_ns = 0
             try:
                 for index, item in enumerate(self._read(self._decoders[topic], record.value)):
+                    if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
+                        await asyncio.sleep(0)
+                        turned_ns = time.monotonic_ns()
                     if isinstance(item, SpanFault):
                         dead.append(self._letter(record, item.index, item.reason, item.detail))
                         continue
@@ -186,8 +191,6 @@ class RekeyTier:
             source.newest_ns = max(source.newest_ns, newest_ns)
             source.next_offset = record.offset + 1
             self.records += 1
-            if number % YIELD_EVERY_RECORDS == YIELD_EVERY_RECORDS - 1:
-                await asyncio.sleep(0)
 
     async def _release(self) -> None:
         """Send what no active source partition is far behind, commit it, and pause those that still hold something."""
@@ -216,7 +219,7 @@ class RekeyTier:
         end = self._consumer.highwater(at)
         return end is not None and source.next_offset >= end
 
-    def _read(self, decode: Decoder, value: bytes | None) -> Sequence[Span | SpanFault | Rekeyed]:
+    def _read(self, decode: Decoder, value: bytes | None) -> Iterable[Span | SpanFault | Rekeyed]:
         if not value:
             raise DeadLetterError("empty_record")
         if len(value) > self._limits.record_bytes_max:
