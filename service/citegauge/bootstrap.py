@@ -32,7 +32,7 @@ from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import RollTier, View, build_app
 from citegauge.adapters.web import Health, WebSources
-from citegauge.conventions import decoder
+from citegauge.conventions import decoder, reader
 from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
 from citegauge.domain.policy import SECOND_NS
@@ -92,7 +92,7 @@ def build_decoder(settings: Settings) -> Decoder:
 def build_decoders(settings: Settings, *, keyed: bool) -> dict[str, Decoder]:
     """Decoders by source topic, of the sources that are keyed by trace id or of those that are not."""
     return {
-        topic: decoder(source.encoding, settings.decode_policy(source))
+        topic: reader(source.encoding, settings.decode_policy(source))
         for topic, source in settings.source_topics().items()
         if source.keyed == keyed
     }

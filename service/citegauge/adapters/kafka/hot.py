@@ -297,7 +297,12 @@ class HotTier:
                 return
             if record.offset < pipeline.progress.position:
                 continue  # fetched before our seek
-            pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
+            for _ in pipeline.slices(Record(record.offset, record.timestamp * 1_000_000, record.value)):
+                if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
+                    await asyncio.sleep(0)
+                    turned_ns = time.monotonic_ns()
+                    if owned.revoked:
+                        return
             if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
                 await asyncio.sleep(0)
                 turned_ns = time.monotonic_ns()

@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from citegauge.adapters.kafka.clients import read_offset, timely
+from citegauge.adapters.kafka.clients import group_commit, timely
 from citegauge.errors import FatalError, RetryableError
 from citegauge.settings import Settings
 
@@ -58,7 +58,7 @@ class Places:
         name = f"the ends of {partition.topic}/{partition.partition}"
         beginning = await timely(self._consumer.beginning_offsets([partition]), LOOKUP_TIMEOUT_S, name)
         end = await timely(self._consumer.end_offsets([partition]), LOOKUP_TIMEOUT_S, name)
-        found = await read_offset(self._admin, self._group_id, partition)
+        found = await group_commit(self._admin, self._group_id, partition)
         if found is None:
             return int((beginning if self._earliest else end)[partition])
         if not beginning[partition] <= found.offset <= end[partition]:
