@@ -58,6 +58,8 @@ class KafkaSettings(Section):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     """Comma-separated host:port list."""
+    installation: Annotated[str, Field(pattern=r"^[\w.-]{0,64}$")] = ""
+    """Name of this installation among those on one Kafka; empty: an id that is made once and kept in ClickHouse."""
     source_topic: str = "citegauge.traces"
     """Topic of traces; for several of them see `sources`."""
     encoding: Encoding = "auto"

@@ -1,8 +1,8 @@
 """Golden bytes of what workers say to each other: `tests/golden/wire/vN/<form>.<case>.wire`, with their meaning as JSON.
 
 A worker of one release runs beside one of the next and reads what it left behind, so a form that was once written stays
-readable. Run as a script it adds what is missing of the newest version; a file that stands is never written again: what a
-release wrote does not change.
+readable. Run as a script it adds what today's code writes and no version holds yet; a file that stands is never written
+again: what a release wrote does not change.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from citegauge.domain.identity import Claim, from_metadata
 from citegauge.domain.progress import Clock, Commit, Event
 from citegauge.domain.rekeyed import Rekeyed, decode, encode, source_id
 from citegauge.domain.sources import SourceClock, pack_clocks, unpack_clocks
@@ -22,7 +23,7 @@ from support.core_logs import T0_NS, generation, other, retrieval
 from support.golden import readable
 
 FOLDER = Path(__file__).parents[1] / "golden" / "wire"
-NEWEST = "v1"
+NEWEST = "v2"
 _decode_panes = msgspec.json.Decoder(PaneMessage).decode
 
 
@@ -31,7 +32,7 @@ class Wire(NamedTuple):
 
     version: str
     form: str
-    """`rekeyed`, `panes` or `commit`."""
+    """`rekeyed`, `panes`, `commit` or `claim`."""
     name: str
     bytes_path: Path
     expected_path: Path
@@ -55,6 +56,8 @@ def read(form: str, wire: bytes, offset: int = 0) -> Any:
     if form == "panes":
         message = _decode_panes(wire)
         return {"type": type(message).__name__, **msgspec.to_builtins(message, str_keys=True)}
+    if form == "claim":
+        return msgspec.to_builtins(from_metadata(wire.decode()))
     commit = Commit.from_metadata(offset, wire.decode("ascii"))
     shown = {name: getattr(commit, name) for name in ("offset", "position")}
     clock = msgspec.structs.asdict(commit.clock)
@@ -62,25 +65,29 @@ def read(form: str, wire: bytes, offset: int = 0) -> Any:
     return {**shown, "events": [msgspec.structs.asdict(event) for event in commit.events], "clock": clock}
 
 
-def samples() -> dict[str, bytes | Commit]:
-    """What today's code writes, by `<form>.<case>`."""
-    found: dict[str, bytes | Commit] = {}
+def samples() -> dict[str, tuple[bytes, int]]:
+    """What today's code writes, by `<form>.<case>`, and for a commit the offset at which it stands."""
+    written: dict[str, bytes] = {}
     for name, span in _spans().items():
-        found[f"rekeyed.{name}"] = encode(Rekeyed("otlp_späns", 11, (1 << 47) - 1, 3, T0_NS + 7_000_000, span))
+        written[f"rekeyed.{name}"] = encode(Rekeyed("otlp_späns", 11, (1 << 47) - 1, 3, T0_NS + 7_000_000, span))
     for name, message in _messages().items():
-        found[f"panes.{name}"] = msgspec.json.encode(message)
+        written[f"panes.{name}"] = msgspec.json.encode(message)
     clock = Clock(T0_NS, 1_764_460_740, True)
     sources = [
         SourceClock(source_id("otlp_späns", number), T0_NS + number, T0_NS + number * 1_000_000)
         for number in (0, 1, 11)
     ]
     events = (Event(40, "force_close", 1_764_460_740), Event(40, "freeze"), Event(1_041, "thaw"))
+    names = {"kafka.group_id": "citegauge-join", "kafka.panes_topic": "pänes"}
+    written["claim.panes"] = Claim("prod-1", names).to_metadata().encode()
+    found: dict[str, Commit] = {}
     found["commit.fresh"] = Commit(0, 0, Clock())
     found["commit.plain"] = Commit((1 << 47) - 9, (1 << 47) - 1, Clock(T0_NS))
     found["commit.events"] = Commit(40, 2_000, clock, events)
     found["commit.sources"] = Commit(40, 2_000, Clock(T0_NS, sources=pack_clocks(sources)))
     found["commit.events_and_sources"] = Commit(40, 2_000, Clock(T0_NS, -1, True, pack_clocks(sources)), events)
-    return found
+    commits = {name: (commit.to_metadata().encode(), commit.offset) for name, commit in found.items()}
+    return {name: (wire, 0) for name, wire in written.items()} | commits
 
 
 def _spans() -> dict[str, Span]:
@@ -141,20 +148,24 @@ def _messages() -> dict[str, PaneMessage]:
         "update_emptied": PaneUpdate(emptied),
         "closed": ClosedMarker("otlp_spans/11", 1_764_460_740),
         "heartbeat": HeartbeatMessage("otlp_spans/11", 1_764_460_740, T0_NS, True),
+        "heartbeat_signed": HeartbeatMessage("otlp_spans/11", 1_764_460_740, T0_NS, True, "0123456789abcdef"),
         "heartbeat_of_nothing_yet": HeartbeatMessage("otlp_spans/11", -1, 0, False),
     }
 
 
+def is_golden(name: str, wire: bytes) -> bool:
+    """Whether some version holds these bytes under this name."""
+    return any(f"{one.form}.{one.name}" == name and one.bytes_path.read_bytes() == wire for one in golden())
+
+
 def main() -> None:
-    """Add what is missing of the newest version."""
+    """Add what no version holds to the newest one."""
     folder = FOLDER / NEWEST
     folder.mkdir(parents=True, exist_ok=True)
-    for name, sample in samples().items():
+    for name, (wire, offset) in samples().items():
         path = folder / f"{name}.wire"
-        if not path.exists():
-            wire = sample.to_metadata().encode() if isinstance(sample, Commit) else sample
+        if not path.exists() and not is_golden(name, wire):
             path.write_bytes(wire)
-            offset = sample.offset if isinstance(sample, Commit) else 0
             text = json.dumps(read(name.partition(".")[0], wire, offset), ensure_ascii=False, indent=1)
             path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
 
