@@ -189,7 +189,7 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
     kafka, database = settings.kafka, open_clickhouse(settings)
     admin = await clients.admin(kafka)
     decoders = build_joined_decoders(settings)
-    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka))
+    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, settings))
     try:
         return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
     finally:

@@ -73,7 +73,7 @@ class KafkaSettings(Section):
     epoch: Epoch = 0
     """Raised by one when the source topic was made anew, so that new rows win over those of the old offsets."""
     rebuild_from: str = ""
-    """`<offset>` or an RFC 3339 time: start there with empty state instead of at the commit (raise `epoch` too)."""
+    """`<offset>` or an RFC 3339 time: start there, empty, instead of at the commit (raise the topic's epoch too)."""
     create_topics: bool = True
     """Create missing topics at start (LogAppendTime)."""
     source_partitions: Count = 6

@@ -136,6 +136,12 @@ class Settings(BaseSettings):
         """The epoch of a topic that the join reads."""
         return self.rekey.epoch if topic == self.rekey.spans_topic else self.source_topics()[topic].epoch
 
+    def epoch_setting(self, topic: str) -> str:
+        """The name of the setting that holds it."""
+        if topic == self.rekey.spans_topic:
+            return "rekey.epoch"
+        return f"sources.{topic}.epoch" if self.sources else "kafka.epoch"
+
     def installation(self) -> str:
         """The installation's name; empty where ClickHouse keeps an id.
 

@@ -208,14 +208,15 @@ async def partitions_of(client: AIOKafkaAdminClient, topic: str) -> int:
     return len(described[0]["partitions"]) if described and not described[0]["error_code"] else 0
 
 
-async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, partition: TopicPartition) -> Commit | None:
+async def read_commit(client: AIOKafkaAdminClient, settings: Settings, partition: TopicPartition) -> Commit | None:
     """The group's commit with its metadata, None without one.
 
     Read by the admin client, because the consumer's `committed()` drops the metadata. Raises `FatalError` for a commit
     that we did not write, `RetryableError` when no broker answers.
     """
+    group_id = settings.kafka.group_id
     try:
-        offsets = await client.list_consumer_group_offsets(settings.group_id, partitions=[partition])
+        offsets = await client.list_consumer_group_offsets(group_id, partitions=[partition])
     except KafkaError as exc:
         raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
     found = offsets.get(partition)
@@ -225,9 +226,9 @@ async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, part
         return Commit.from_metadata(found.offset, found.metadata or "")
     except ValueError as exc:
         raise FatalError(
-            f"group {settings.group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
+            f"group {group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
             f"that citegauge did not write ({exc}): use another kafka.group_id, or start with "
-            "--rebuild-from <offset|time> and a raised kafka.epoch"
+            f"--rebuild-from <offset|time> and a raised {settings.epoch_setting(partition.topic)}"
         ) from exc
 
 

@@ -116,7 +116,7 @@ def lines(report: AuditReport) -> Iterator[str]:
         if one.forced:
             yield f"  {one.forced} rows of minutes that were closed early (join.traces_max), judged as such"
         if one.older_epoch:
-            yield f"  {one.older_epoch} rows of an earlier kafka.epoch, not judged"
+            yield f"  {one.older_epoch} rows of an earlier epoch, not judged"
         yield from (f"  {note}" for note in one.notes)
     for found in report.listed:
         key = " ".join(f"{name}={_shown(name, value)}" for name, value in found.key.items())
