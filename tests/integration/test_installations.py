@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import CreateAclsRequest
 
 from citegauge.adapters.clickhouse import HttpTarget, connect
-from support.kafka import create_topic, unique
+from support.kafka import KafkaServer, create_topic, unique
 from support.worker import Feed, Site, WorkerProcess, pairs, produce, traffic
 from support.worker_tables import expected, group_offsets, read_topic, stored
 
@@ -163,3 +165,39 @@ def test_workers_of_one_installation_may_start_at_once(make_site: MakeSite, tmp_
             named.until_ready()
             assert named.end() == 0
         assert one.end() == 0
+
+
+async def _deny(bootstrap_servers: str, group: str) -> None:
+    """Nobody but another user may read this group. aiokafka has no call for it."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    await admin.start()
+    try:
+        answer = await admin._send_to_controller(CreateAclsRequest(3, group, 3, "User:other", "*", 3, 3))
+        assert [code for code, _ in answer.creation_responses] == [0], answer
+    finally:
+        await admin.close()
+
+
+def test_a_user_who_may_not_read_the_group_of_names_is_told_and_goes_on(
+    front: ClickHouseFront, database: ClickHouse, tmp_path: Path
+) -> None:
+    """An upgrade where groups are allowed one by one stops nobody: a warning says what to allow, and traces are measured."""
+    authorizer = (
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+        "allow.everyone.if.no.acl.found=true\n"
+    )
+    server = KafkaServer(tmp_path / "kafka", properties=authorizer)
+    server.start()
+    try:
+        asyncio.run(_deny(server.bootstrap_servers, "citegauge.installations"))
+        topic = asyncio.run(create_topic(server.bootstrap_servers, unique("spans"), partitions=1))
+        site = Site(kafka=server.bootstrap_servers, clickhouse=front.url, topic=topic)
+        mine = batch(33)
+        produce(site.kafka, site.topic, mine)
+        with WorkerProcess(site, tmp_path) as worker:
+            truth = expected(site, read_topic(site.kafka, site.topic))
+            worker.until(lambda: not stored(database, site.database).differences(truth), "the tables hold them all", 90)
+            assert "allow this user to read group citegauge.installations" in worker.log
+            assert worker.end() == 0
+    finally:
+        server.stop()

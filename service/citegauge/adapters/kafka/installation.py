@@ -74,13 +74,17 @@ class Installation:
         """Whether a heartbeat of the panes topic comes from this installation; `just_now`: it was sent moments ago.
 
         Raises `FatalError` when the topic is not ours, or nobody can tell whose it is. Where it is ours, the other is
-        refused as soon as it looks, and its heartbeats are passed over.
+        refused as soon as it looks, and its heartbeats are passed over. While nobody answers it counts as our own.
         """
-        if stranger not in self._own:
-            await self._read_own()
-        if stranger in self._own:
+        try:
+            if stranger not in self._own:
+                await self._read_own()
+            if stranger in self._own:
+                return True
+            await self.claim()
+        except RetryableError as exc:
+            logger.warning("cannot tell whether installation %s is this one: %s", stranger, exc)
             return True
-        await self.claim()
         said = f"installation {stranger} writes heartbeats into kafka.panes_topic {self._kafka.panes_topic}"
         if just_now and not self._written:
             raise FatalError(f"{said}, which {self.id} uses: give one of them another topic")
@@ -113,8 +117,8 @@ class Installation:
 
     async def _exchange(self, claims: dict[str, Claim]) -> list[Claim]:
         """What is written down; and write our own where nothing stands against it."""
-        consumer = clients.consumer(self._kafka, GROUP)
         admin = await clients.admin(self._kafka)
+        consumer = clients.consumer(self._kafka, GROUP)
         try:
             await consumer.start()
             places = {TopicPartition(topic, 0): claim for topic, claim in claims.items()}
