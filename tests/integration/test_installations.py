@@ -13,6 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest
 
 from citegauge.adapters.clickhouse import HttpTarget, connect
+from citegauge.adapters.kafka.installation import Installation
+from citegauge.errors import FatalError
+from citegauge.sections import KafkaSettings
+from citegauge.settings import Settings
 from support.kafka import KafkaServer, create_topic, unique
 from support.worker import Feed, Site, WorkerProcess, pairs, produce, traffic
 from support.worker_tables import expected, group_offsets, read_topic, stored
@@ -165,6 +169,26 @@ def test_workers_of_one_installation_may_start_at_once(make_site: MakeSite, tmp_
             named.until_ready()
             assert named.end() == 0
         assert one.end() == 0
+
+
+async def test_of_two_that_come_at_once_one_stays(kafka: str) -> None:
+    """Both may find the names free; then they find each other when they look again, and never are both refused."""
+    topics = [await create_topic(kafka, unique("panes")) for _ in range(2)]
+    for _ in range(5):
+        group_id = unique("join")
+        both = [
+            Installation(
+                Settings(kafka=KafkaSettings(bootstrap_servers=kafka, group_id=group_id, panes_topic=topic)),
+                "join",
+                lambda topic=topic: [topic],  # type: ignore[misc]
+            )
+            for topic in topics
+        ]
+        for _ in range(3):
+            said = await asyncio.gather(*[one.claim() for one in both], return_exceptions=True)
+            assert all(error is None or isinstance(error, FatalError) for error in said), said
+            both = [one for one, error in zip(both, said, strict=True) if error is None]
+        assert len(both) == 1
 
 
 async def _deny(bootstrap_servers: str, group: str) -> None:

@@ -79,7 +79,7 @@ def samples() -> dict[str, tuple[bytes, int]]:
     ]
     events = (Event(40, "force_close", 1_764_460_740), Event(40, "freeze"), Event(1_041, "thaw"))
     names = {"kafka.group_id": "citegauge-join", "kafka.panes_topic": "pänes"}
-    written["claim.panes"] = Claim("prod-1", names).to_metadata().encode()
+    written["claim.panes"] = Claim("prod-1", names, T0_NS).to_metadata().encode()
     found: dict[str, Commit] = {}
     found["commit.fresh"] = Commit(0, 0, Clock())
     found["commit.plain"] = Commit((1 << 47) - 9, (1 << 47) - 1, Clock(T0_NS))

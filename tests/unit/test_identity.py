@@ -49,12 +49,12 @@ def test_a_shared_dead_letter_topic_is_named_beside_others() -> None:
 
 def test_claims_are_read_back_and_fit() -> None:
     """What was written is read; anything else claims nothing, and names as long as Kafka's fit into a commit."""
-    longest = Claim("i" * 64, dict.fromkeys([*NAMES, "rekey.group_id"], "n" * 249))
+    longest = Claim("i" * 64, dict.fromkeys([*NAMES, "rekey.group_id"], "n" * 249), 1 << 62)
     assert from_metadata(longest.to_metadata()) == longest
     assert len(longest.to_metadata().encode()) <= METADATA_BYTES_MAX
     for text in ("", "x", "AZMA", "{}", '{"installation":1}', "\ud800"):
         assert from_metadata(text) is None
-    later = '{"installation":"a","names":{"kafka.group_id":"g"},"since":12}'
+    later = '{"installation":"a","names":{"kafka.group_id":"g"},"else":12}'
     assert from_metadata(later) == Claim("a", {"kafka.group_id": "g"}), "a later release may add to it"
 
 

@@ -20,6 +20,8 @@ class Claim(msgspec.Struct, frozen=True):
     installation: str
     names: dict[str, str]
     """Name by setting, such as `kafka.group_id`."""
+    since_ns: int = 0
+    """When it was first written down, by the clock of who wrote it."""
 
     def to_metadata(self) -> str:
         """As it stands in the metadata of a commit."""

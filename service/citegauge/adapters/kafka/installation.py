@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 GROUP = "citegauge.installations"
 AGAIN_S = 10.0
-"""Of two installations that start at the same moment, the one that wrote first finds the other after so long."""
+"""Two installations that start at the same moment find each other after so long."""
 EVERY_S = 600.0
 """How often it is looked at afterwards, and written again: Kafka forgets a commit that is a week old."""
 ANSWER_S_MAX = 20.0
@@ -41,7 +42,8 @@ class Installation:
         self._names = names_of(settings, role)
         self._own_ids = own_ids
         self._own: Sequence[str] = ()
-        self._written = False
+        self._since_ns = 0
+        """When its names were first written down; 0: this process has not done so."""
 
     @property
     def id(self) -> str:
@@ -86,7 +88,7 @@ class Installation:
             logger.warning("cannot tell whether installation %s is this one: %s", stranger, exc)
             return True
         said = f"installation {stranger} writes heartbeats into kafka.panes_topic {self._kafka.panes_topic}"
-        if just_now and not self._written:
+        if just_now and not self._since_ns:
             raise FatalError(f"{said}, which {self.id} uses: give one of them another topic")
         logger.warning("%s, which is ours; they are passed over", said)
         return False
@@ -95,9 +97,8 @@ class Installation:
         self._own = await asyncio.to_thread(self._own_ids)
 
     async def _claim(self) -> None:
-        claims = {topic: Claim(self.id, names) for topic, names in self._names.items()}
         try:
-            found = await clients.timely(self._exchange(claims), ANSWER_S_MAX, f"group {GROUP}")
+            line = await clients.timely(self._exchange(), ANSWER_S_MAX, f"group {GROUP}")
         except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as exc:
             logger.warning(
                 "cannot say in Kafka whose names these are (%r): another installation with the same ones will not be "
@@ -108,31 +109,41 @@ class Installation:
             return
         except KafkaError as exc:
             raise RetryableError(f"cannot read or write group {GROUP}: {exc!r}") from exc
-        if line := refusal(self._own, claims.values(), found):
+        if line:
+            known = self._own
             await self._read_own()  # a worker that has started meanwhile may have added an id
-            if line := refusal(self._own, claims.values(), found):
+            if set(known) == set(self._own):
                 raise FatalError(line)
             raise RetryableError("an id was added meanwhile")
-        self._written = True
 
-    async def _exchange(self, claims: dict[str, Claim]) -> list[Claim]:
-        """What is written down; and write our own where nothing stands against it."""
+    async def _exchange(self) -> str:
+        """Write our names down where nothing stands against it; the line that says what does.
+
+        Whoever has not written yet gives way to everybody, who has to those that were there before: of two that start at the
+        same moment one stays.
+        """
         admin = await clients.admin(self._kafka)
         consumer = clients.consumer(self._kafka, GROUP)
         try:
             await consumer.start()
-            places = {TopicPartition(topic, 0): claim for topic, claim in claims.items()}
+            places = {TopicPartition(topic, 0): names for topic, names in self._names.items()}
             consumer.assign(list(places))
             for place in places:
                 # It waits until the group is loaded; the admin client takes a group that is not for an empty one.
                 await consumer.committed(place)
             offsets = await admin.list_consumer_group_offsets(GROUP)
-            found = [claim for at in offsets.values() if (claim := from_metadata(at.metadata or "")) is not None]
-            if not refusal(self._own, claims.values(), found):
-                await consumer.commit(
-                    {place: OffsetAndMetadata(0, claim.to_metadata()) for place, claim in places.items()}
-                )
-            return found
+            found = {place: from_metadata(at.metadata or "") for place, at in offsets.items()}
+            known = [one.since_ns for place in places if (one := found.get(place)) and one.installation in self._own]
+            if self._since_ns:
+                known.append(self._since_ns)
+            since_ns = min(known, default=time.time_ns())
+            claims = {place: Claim(self.id, names, since_ns) for place, names in places.items()}
+            before = [one for one in found.values() if one and (not known or one.since_ns < since_ns)]
+            line = refusal(self._own, claims.values(), before)
+            if not line:
+                await consumer.commit({place: OffsetAndMetadata(0, one.to_metadata()) for place, one in claims.items()})
+                self._since_ns = since_ns
+            return line
         finally:
             await consumer.stop()
             await admin.close()
