@@ -71,7 +71,7 @@ def cli(verbose: bool) -> None:
     help="rekey, join, roll: only that stage.",
 )
 @click.option(
-    "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise kafka.epoch too."
+    "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise the topic's epoch too."
 )
 def run(config: Path | None, role: bootstrap.Role, rebuild_from: str | None) -> None:
     """Run the worker against real Kafka and ClickHouse."""

@@ -58,6 +58,8 @@ class KafkaSettings(Section):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     """Comma-separated host:port list."""
+    installation: Annotated[str, Field(pattern=r"^[\w.-]{0,64}$")] = ""
+    """Name of this installation among those on one Kafka; empty: an id that is made once and kept in ClickHouse."""
     source_topic: str = "citegauge.traces"
     """Topic of traces; for several of them see `sources`."""
     encoding: Encoding = "auto"
@@ -71,7 +73,7 @@ class KafkaSettings(Section):
     epoch: Epoch = 0
     """Raised by one when the source topic was made anew, so that new rows win over those of the old offsets."""
     rebuild_from: str = ""
-    """`<offset>` or an RFC 3339 time: start there with empty state instead of at the commit (raise `epoch` too)."""
+    """`<offset>` or an RFC 3339 time: start there, empty, instead of at the commit (raise the topic's epoch too)."""
     create_topics: bool = True
     """Create missing topics at start (LogAppendTime)."""
     source_partitions: Count = 6

@@ -243,22 +243,23 @@ async def group_commit(
     return None if found is None or found.offset < 0 else found
 
 
-async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, partition: TopicPartition) -> Commit | None:
+async def read_commit(client: AIOKafkaAdminClient, settings: Settings, partition: TopicPartition) -> Commit | None:
     """The group's commit with its metadata, None without one.
 
     Read by the admin client, because the consumer's `committed()` drops the metadata. Raises `FatalError` for a commit
     that we did not write, `RetryableError` when no broker answers.
     """
-    found = await group_commit(client, settings.group_id, partition)
+    group_id = settings.kafka.group_id
+    found = await group_commit(client, group_id, partition)
     if found is None:
         return None
     try:
         return Commit.from_metadata(found.offset, found.metadata or "")
     except ValueError as exc:
         raise FatalError(
-            f"group {settings.group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
+            f"group {group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
             f"that citegauge did not write ({exc}): use another kafka.group_id, or start with "
-            "--rebuild-from <offset|time> and a raised kafka.epoch"
+            f"--rebuild-from <offset|time> and a raised {settings.epoch_setting(partition.topic)}"
         ) from exc
 
 

@@ -9,7 +9,6 @@ import time
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from aiokafka.structs import OffsetAndMetadata
 
 from citegauge.adapters.kafka.clients import group_commit, timely
 from citegauge.errors import FatalError, RetryableError
@@ -49,10 +48,6 @@ class Places:
     def searched_ns(self, partition: TopicPartition) -> int:
         """For how long the place of a partition has been looked for."""
         return time.monotonic_ns() - self._since_ns.get(partition, time.monotonic_ns())
-
-    def commit(self, offset: int) -> OffsetAndMetadata:
-        """What the group commits."""
-        return OffsetAndMetadata(offset, "")
 
     async def _find(self, partition: TopicPartition) -> int:
         name = f"the ends of {partition.topic}/{partition.partition}"

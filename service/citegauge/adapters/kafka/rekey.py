@@ -438,7 +438,7 @@ class RekeyTier:
     async def _commit(self) -> None:
         """Also where a partition begins, once: so that the next assignment finds its place however quiet it is."""
         offsets = {
-            at: self._places.commit(source.sent_offset)
+            at: source.sent_offset
             for at, source in self._sources.items()
             if source.sent_offset != source.committed
         }
@@ -452,10 +452,10 @@ class RekeyTier:
         except (KafkaError, RetryableError) as exc:
             logger.warning("a commit of the re-key stage failed, the next one will cover it: %r", exc)
             return
-        for at, committed in offsets.items():
+        for at, offset in offsets.items():
             source = self._sources.get(at)
             if source is not None:
-                source.committed, source.committed_at_ns = committed.offset, time.monotonic_ns()
+                source.committed, source.committed_at_ns = offset, time.monotonic_ns()
 
     def _pause(self) -> None:
         """What the client says is paused, and what should be, made to agree."""
