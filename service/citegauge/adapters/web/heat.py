@@ -17,7 +17,7 @@ BINS_WANTED = 24
 TAIL = 0.005
 """Share of all scores, at either end, that may lie outside the range: one wild score must not squeeze all others."""
 COLUMN_TAIL = 0.1
-"""The same of each column by itself: a drop of one quarter of an hour is less than a day's tail, and must be in the range."""
+"""The same of each column by itself: a drop of a quarter of an hour is less than a day's tail, and must be in the range."""
 COLUMN_N_MIN = 13
 """Scores below which a column's own range is mostly chance."""
 RECENT_COLUMNS = 4
@@ -30,7 +30,7 @@ Counts = Mapping[int, int]
 
 
 def heat(columns: Iterable[tuple[int, Counts]]) -> dict[str, Any]:
-    """`low`, `step` and `bins` of the score axis, and per time `[row, count]` pairs, from (unix s, histogram counts) by time.
+    """`low`, `step`, `bins` of the score axis, and per time `[row, count]` pairs, from (unix s, histogram counts) by time.
 
     `below`, `above`: whether anything lies in row -1, in row `bins`.
     """
