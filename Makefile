@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 SOURCES := service tests $(wildcard benchmarks) deploy/grafana
 ARGS    ?=
 
-.PHONY: help setup demo test fault fuzz lint format bench trust docs dashboards lock vulnerabilities wheel clean
+.PHONY: help setup demo test fault soak fuzz lint format bench trust docs dashboards lock vulnerabilities wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,8 +37,11 @@ demo: setup  ## run the whole thing here: embedded broker, embedded ClickHouse, 
 test: setup  ## run all tests (those that need Apache Kafka say so when there is no Java)
 	@$(BIN)/pytest $(ARGS)
 
-fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: half an hour; ARGS=--short for a few minutes
+fault: setup  ## break Kafka, ClickHouse and the worker under load, and audit: an hour; ARGS=--short for ten minutes
 	@$(BIN)/pytest tests/fault $(ARGS)
+
+soak: setup  ## random faults on the default intake, under Prometheus with the shipped rules; ARGS="--minutes 30"
+	@PYTHONPATH=service:tests $(BIN)/python tests/fault/soak.py $(ARGS)
 
 fuzz: setup  ## look for inputs that break decode, guided by coverage: a minute; ARGS="--seconds 600" for longer
 	@PYTHONPATH=service:tests $(BIN)/python tests/fuzz/fuzz_decode.py $(ARGS)

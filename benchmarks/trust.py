@@ -25,7 +25,7 @@ import numpy as np
 import trust_detect as detect
 import trust_report as report
 from citegauge.domain.cusum import POLICY
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import alerts
 from citegauge.tools.simulate_spec import SECOND_NS, parse_duration
 from trust_detect import Bools

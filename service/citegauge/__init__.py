@@ -2,6 +2,7 @@
 
 The map, in the order in which data flows:
 
+    intake.py               opens a record; what cannot be read becomes a dead letter with its origin
     conventions/            DECODE: bytes of a record → normalised spans
     domain/join.py          JOIN: spans → traces, in panes of one minute; what is late, what closes
                             (what it holds: state.py, a span as it is kept: kept.py, too many of one trace: crowd.py,

@@ -35,6 +35,8 @@ from citegauge.adapters.web import Health, WebSources
 from citegauge.conventions import decoder, reader
 from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
+from citegauge.domain.policy import SECOND_NS
+from citegauge.domain.window import AsOf
 from citegauge.errors import FatalError
 from citegauge.metrics import Sample
 from citegauge.pipeline import Decoder
@@ -55,6 +57,8 @@ from citegauge.tools.watchdog import watchdog
 logger = logging.getLogger(__name__)
 
 Role = Literal["all", "rekey", "join", "roll"]
+STALE_INTERVALS = 3
+"""Publish intervals after which a heartbeat says nothing of the present."""
 STOP_MARGIN_S = 10.0
 """What stopping may take beside draining: leaving the groups, closing the clients."""
 THREADS_MAX = 8
@@ -186,9 +190,11 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
     kafka, database = settings.kafka, open_clickhouse(settings)
     admin = await clients.admin(kafka)
     decoders = build_joined_decoders(settings)
-    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka))
+    rekeyed_to = partial(clients.read_offset, admin, settings.rekey.group_id)
+    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka), rekeyed_to)
+    unkeyed = build_decoders(settings, keyed=False)
     try:
-        return await run_audit(settings, decoders, database, kafka_side, asked, on_progress)
+        return await run_audit(settings, decoders, database, kafka_side, asked, on_progress, unkeyed=unkeyed)
     finally:
         await admin.close()
         database.close()
@@ -260,8 +266,11 @@ class Worker:
                 self._store_windows,
                 database=settings.clickhouse.database,
                 partitions=settings.kafka.panes_partitions,
-                interval_s=settings.publish.interval_s,
-                topics=settings.joined_topics(),
+                as_of=AsOf(
+                    int(STALE_INTERVALS * settings.publish.interval_s * SECOND_NS),
+                    settings.joined_topics(),
+                    settings.rekeyed_topics(),
+                ),
                 distance_routes=settings.score_policy().distance_routes,
             )
         self.web_port = 0

@@ -208,8 +208,25 @@ METRICS: tuple[Metric, ...] = (
         (),
         "Source partitions that wait for slower ones, so that nothing comes late.",
     ),
-    # -- the worker
-    Metric("citegauge_position_lag_records", "gauge", "records", _PARTITION, "Records not read yet."),
+    Metric("citegauge_rekey_held_bytes", "gauge", "bytes", (), "Spans that the re-key stage holds back, in memory."),
+    Metric(
+        "citegauge_rekey_holds_overruled_total",
+        "counter",
+        "holds",
+        _PARTITION,
+        "Times that a source partition was no longer waited for: it held others for longer (rekey.hold_s_max) or from "
+        "further back (rekey.hold_behind_s_max) than it may, or memory ran out (rekey.held_bytes_max).",
+    ),
+    Metric("citegauge_rekey_retries_total", "counter", "batches", (), "Batches of the re-key stage tried again."),
+    # -- the worker; a partition is one that the join reads, or a source partition that the re-key stage reads
+    Metric("citegauge_position_lag_records", "gauge", "records", _PARTITION, "Records not read, or not re-keyed, yet."),
+    Metric(
+        "citegauge_progress_age_seconds",
+        "gauge",
+        "seconds",
+        _PARTITION,
+        "How long nothing was read, or re-keyed, of a partition although there is something to read; 0 otherwise.",
+    ),
     Metric(
         "citegauge_commit_lag_records",
         "gauge",
@@ -218,7 +235,13 @@ METRICS: tuple[Metric, ...] = (
         "Records behind the read position that a restart would read again; open minutes hold it back, so it is not lag.",
     ),
     Metric("citegauge_commit_age_seconds", "gauge", "seconds", _PARTITION, "Time since the last confirmed commit."),
-    Metric("citegauge_watermark_timestamp_seconds", "gauge", "seconds", _PARTITION, "Watermark of event time."),
+    Metric(
+        "citegauge_watermark_timestamp_seconds",
+        "gauge",
+        "seconds",
+        _PARTITION,
+        "Watermark of event time (of a source: newest re-keyed).",
+    ),
     Metric("citegauge_replaying", "gauge", "bool", _PARTITION, "1 while the hold-back is being re-read in silence."),
     Metric("citegauge_traces_in_flight", "gauge", "traces", _PARTITION, "Traces in memory."),
     Metric("citegauge_open_groups", "gauge", "groups", _PARTITION, "Groups with an open minute."),

@@ -6,7 +6,7 @@ take_flush(...)   everything to publish since the last flush, and the commit tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 import msgspec
@@ -22,10 +22,9 @@ from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Kind, Span
 from citegauge.domain.users import SeenUsers
 from citegauge.errors import DeadLetterError, FatalError
+from citegauge.intake import Arrival, Decoder, Limits, opened
 from citegauge.ports import DeadLetter, LateRow, PaneRow, TraceRow, TraceTombstone, UserRow
 
-Decoder = Callable[[bytes], Iterable[Span | SpanFault | Rekeyed]]
-"""A source's records to spans, or the re-keyed topic's to spans with their origin. Best made one by one (`reader`)."""
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind}
 EPOCH_MAX = (1 << 15) - 1
 REPLAY_CHANGES_MAX = 10_000
@@ -77,13 +76,6 @@ class Source(NamedTuple):
     def version(self, offset: int, odd: bool) -> int:
         """Epoch << 48 | 2 × offset (+ 1): a stale owner always loses."""
         return self.epoch << 48 | 2 * offset + odd
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of what is read and set aside."""
-
-    record_bytes_max: int = 4 * 1024 * 1024
-    dead_letter_payload: bool = False
 
 
 class _Key(TypedDict):
@@ -234,28 +226,13 @@ class PartitionPipeline:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, record: Record) -> Iterable[Span | SpanFault | Rekeyed]:
-        if not record.value:
-            raise DeadLetterError("empty_record")
-        if len(record.value) > self.limits.record_bytes_max:
-            raise DeadLetterError("record_too_large", f"{len(record.value)} bytes")
-        if not has_time(record.timestamp_ns):
+        if record.value and not has_time(record.timestamp_ns):
             raise DeadLetterError("bad_record_time", f"{record.timestamp_ns} ns")
-        return self._decode(record.value)
+        return opened(self._decode, record.value, self.limits)
 
     def _set_aside(self, record: Record, index: int, reason: str, detail: str) -> None:
-        self.dead.append(
-            DeadLetter(
-                topic=self.source.topic,
-                partition=self.source.partition,
-                offset=record.offset,
-                index=index,
-                reason=reason,
-                detail=detail,
-                timestamp_ns=record.timestamp_ns,
-                size_bytes=len(record.value or b""),
-                payload=record.value if self.limits.dead_letter_payload else None,
-            )
-        )
+        arrival = Arrival(self.source.topic, self.source.partition, record.offset, record.timestamp_ns, record.value)
+        self.dead.append(arrival.dead_letter(self.limits, index, reason, detail))
 
     def _go_live(self) -> None:
         self.join.take_changes()

@@ -29,9 +29,9 @@ from citegauge.conventions.routes import DEFAULT_ROUTE_KEYS
 from citegauge.domain.drop import Limits
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy, TopKBuckets
 from citegauge.errors import ConfigError
+from citegauge.section_alerts import AlertSettings
 from citegauge.sections import (
     ENCODINGS,
-    AlertSettings,
     ClickHouseSettings,
     JoinSettings,
     KafkaSettings,
@@ -131,6 +131,10 @@ class Settings(BaseSettings):
         sources = self.source_topics()
         keyed = [topic for topic, source in sources.items() if source.keyed]
         return keyed if len(keyed) == len(sources) else [*keyed, self.rekey.spans_topic]
+
+    def rekeyed_topics(self) -> list[str]:
+        """The topics of traces that the re-key stage reads."""
+        return [topic for topic, source in self.source_topics().items() if not source.keyed]
 
     def epoch_of(self, topic: str) -> int:
         """The epoch of a topic that the join reads."""

@@ -1,6 +1,6 @@
 """Fixtures of the faults: what they run on, `--short`, and the one table at the end. `make fault` runs them.
 
-They are not part of `pytest` without arguments, because they take half an hour: see `testpaths`.
+They are not part of `pytest` without arguments, because they take an hour: see `testpaths`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 TEST_S_MAX = 1_200
+INTAKES = ("keyed", "default")
 
 
 class MakeTrial(Protocol):
@@ -41,8 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names the mark."""
+    """Names the marks."""
     config.addinivalue_line("markers", "full: left out of the short run")
+    config.addinivalue_line("markers", "short_in(intake): the short run has it in that intake alone")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,9 +52,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.timeout(TEST_S_MAX))
     if config.getoption("--short"):
-        left_out = [item for item in items if item.get_closest_marker("full")]
+        left_out = [item for item in items if _left_out(item)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _left_out(item: pytest.Item) -> bool:
+    """Each family runs in both intakes in the short run too, but not each of its members."""
+    alone = item.get_closest_marker("short_in")
+    intake = (
+        item.callspec.params.get("intake") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    )
+    return bool(item.get_closest_marker("full") or (alone and intake not in (None, alone.args[0])))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -97,9 +108,15 @@ def chance(pytestconfig: pytest.Config) -> random.Random:
     return random.Random(_seed(pytestconfig))
 
 
+@pytest.fixture(params=INTAKES)
+def intake(request: pytest.FixtureRequest) -> str:
+    """How the source comes in: a topic keyed by trace id, or (the default) any topic, through the re-key stage."""
+    return str(request.param)
+
+
 @pytest.fixture
 def trial(
-    request: pytest.FixtureRequest, front: ClickHouseFront, tmp_path: Path, pytestconfig: pytest.Config
+    request: pytest.FixtureRequest, front: ClickHouseFront, tmp_path: Path, pytestconfig: pytest.Config, intake: str
 ) -> MakeTrial:
     """Makes the trial of a test."""
 
@@ -108,7 +125,10 @@ def trial(
     ) -> Trial:
         kafka = kafka or request.getfixturevalue("kafka")
         topic = topic or asyncio.run(create_topic(kafka, unique("spans"), partitions=partitions))
-        site = Site(kafka=kafka, clickhouse=clickhouse or front.url, topic=topic, options=options)
+        keyed = intake == "keyed"
+        if not keyed:
+            options = {"REKEY__SPANS_PARTITIONS": str(partitions)} | options
+        site = Site(kafka=kafka, clickhouse=clickhouse or front.url, topic=topic, keyed=keyed, options=options)
         return Trial(fault, site, tmp_path, _seed(pytestconfig), bool(pytestconfig.getoption("--short")))
 
     return make

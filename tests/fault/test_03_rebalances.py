@@ -17,9 +17,13 @@ PARTITIONS = set("0123")
 
 
 def owned(*workers: WorkerProcess) -> list[set[str]]:
-    """Source partitions that each worker reads."""
+    """Partitions that each worker joins."""
     return [
-        {dict(labels)["partition"] for name, labels in worker.metrics() if name == "citegauge_commit_lag_records"}
+        {
+            dict(labels)["partition"]
+            for name, labels in worker.metrics()
+            if name == "citegauge_commit_lag_records" and ("topic", worker.site.joined_topic) in labels
+        }
         for worker in workers
     ]
 

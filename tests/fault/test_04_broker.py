@@ -59,6 +59,22 @@ def test_a_broker_that_hangs(trial: MakeTrial, own_kafka: KafkaServer) -> None:
         t.verify(worker)
 
 
+@pytest.mark.short_in("default")
+def test_a_broker_that_is_frozen_for_minutes(trial: MakeTrial, own_kafka: KafkaServer) -> None:
+    """Three minutes (20 s in a short run) without an answer, under load: the worker lives, says so, and goes on."""
+    with trial("4 broker frozen for 3 minutes", kafka=own_kafka.bootstrap_servers) as t:
+        worker = t.worker()
+        with t.feed(for_s=20):
+            worker.until(lambda: worker.value("citegauge_records_total") > 300, "it reads")
+            own_kafka.pause()
+            lasting(worker, 20 if t.short else 180)
+            assert worker.get("/metrics")[0] == 200, "what is known is told all the while"
+            own_kafka.resume()
+            t.healed()
+            t.until_recovered(worker, 60)
+        t.verify(worker)
+
+
 @pytest.mark.full
 def test_a_slow_broker(trial: MakeTrial, own_kafka: KafkaServer) -> None:
     """A broker that stutters (frozen nine tenths of the time) slows the worker down and does nothing else."""

@@ -61,6 +61,7 @@ def test_clickhouse_hangs(trial: MakeTrial, own_front: ClickHouseFront) -> None:
         t.verify(worker)
 
 
+@pytest.mark.short_in("default")
 def test_an_insert_is_applied_and_reported_as_failed(
     trial: MakeTrial, own_front: ClickHouseFront, chance: random.Random
 ) -> None:

@@ -6,13 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
-from support.faults import Trial, administer, log_ends, published
+from support.fault_kafka import Published, administer, log_ends
+from support.faults import Trial
 from support.kafka import create_topic
-from support.worker import produce, wait_until
-from support.worker_tables import commits, expected, read_topic, stored
+from support.worker import wait_until
+from support.worker_tables import commits, expected, group_offsets, read_topic, stored
 
 if TYPE_CHECKING:
     from fault.conftest import MakeTrial
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.kafka
 
 def publish_all(t: Trial, worker: WorkerProcess, batch: Pairs) -> dict[int, int]:
     """Send a batch and wait until the worker has published it; the ends of the log."""
-    produce(t.site.kafka, t.site.topic, batch)
+    t.produce(batch)
     ends = log_ends(t.site.kafka, t.site.topic)
-    worker.until(lambda: published(t.site, ends), "everything is published", 120)
+    worker.until(Published(t.site, ends), "everything is published", 120)
     return ends
 
 
@@ -43,6 +44,7 @@ def rebuilt(t: Trial, offset: str) -> WorkerProcess:
     return t.worker("--rebuild-from", offset)
 
 
+@pytest.mark.parametrize("intake", ["keyed"], indirect=True)
 @pytest.mark.parametrize("running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "stopped"])
 def test_the_source_topic_is_made_anew(trial: MakeTrial, *, running: bool) -> None:
     """Offsets begin again: the worker stops with one line that says what to do, and doing it counts the new log once."""
@@ -53,7 +55,7 @@ def test_the_source_topic_is_made_anew(trial: MakeTrial, *, running: bool) -> No
         if not running:
             worker.kill()
         recreate(t)
-        produce(t.site.kafka, t.site.topic, new)
+        t.produce(new)
         if not running:
             worker.start()
         t.stopped(worker, "--rebuild-from", "kafka.epoch", timeout_s=120)
@@ -77,6 +79,74 @@ def test_the_source_topic_is_made_anew(trial: MakeTrial, *, running: bool) -> No
         t.measures.verdict = "stopped with a line, rebuilt"
 
 
+def reset_offsets(t: Trial) -> None:
+    """Let the re-key group begin at the start of the source topic, as `kafka-consumer-groups --reset-offsets` does."""
+
+    async def reset() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=t.site.kafka, group_id=t.site.rekey_group, enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(t.site.topic, number) for number in log_ends_of]
+            consumer.assign(partitions)
+            await consumer.commit(await consumer.beginning_offsets(partitions))
+        finally:
+            await consumer.stop()
+
+    log_ends_of = log_ends(t.site.kafka, t.site.topic)
+    asyncio.run(reset())
+
+
+@pytest.mark.parametrize("intake", ["default"], indirect=True)
+@pytest.mark.parametrize("running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "stopped"])
+def test_the_source_topic_of_the_re_key_stage_is_made_anew(trial: MakeTrial, *, running: bool) -> None:
+    """Kafka forgets the group's commits with the topic, so a stopped worker begins the new one; a running one says so."""
+    with trial(f"7 topic made anew, worker {'running' if running else 'stopped'}") as t:
+        old, new = t.batch(minutes=20), t.batch(minutes=5, per_minute=150)
+        worker = t.worker()
+        publish_all(t, worker, old)
+        if not running:
+            worker.kill()
+        recreate(t)
+        t.produce(new)
+        if running:
+            t.stopped(worker, t.site.rekey_group, timeout_s=120)
+            reset_offsets(t)
+        worker.start()
+        t.healed()
+        t.until_recovered(worker)
+        t.source_is_whole = False
+        t.verify(worker)
+        t.measures.verdict = "stopped with a line, reset" if running else t.measures.verdict
+
+
+@pytest.mark.parametrize("intake", ["default"], indirect=True)
+def test_retention_overtakes_the_re_key_stage(trial: MakeTrial) -> None:
+    """What was never re-keyed is deleted: the worker stops with one line; with its group reset, what is left counts."""
+    with trial("7 retention overtook the re-key stage") as t:
+        batch = t.batch()
+        half = len(batch) // 2
+        worker = t.worker()
+        publish_all(t, worker, batch[:half])
+        worker.kill()
+        t.produce(batch[half:])
+        committed = group_offsets(t.site.kafka, t.site.rekey_group)
+        deleted = {at: RecordsToDelete(before_offset=offset + 50) for at, (offset, _) in committed.items()}
+        administer(t.site.kafka, lambda admin: admin.delete_records(deleted))
+        worker.start()
+        t.stopped(worker, t.site.rekey_group, "retention")
+        assert group_offsets(t.site.kafka, t.site.rekey_group) == committed, "nothing is skipped in silence"
+        reset_offsets(t)
+        worker.start()
+        t.healed()
+        t.until_recovered(worker)
+        t.source_is_whole = False
+        t.verify(worker)
+        t.measures.verdict = "stopped with a line, reset"
+
+
+@pytest.mark.parametrize("intake", ["keyed"], indirect=True)
 @pytest.mark.full
 def test_the_log_no_longer_holds_the_committed_offset(trial: MakeTrial) -> None:
     """Retention overtook the worker: it stops with one line instead of skipping; rebuilt, what is left counts once."""
@@ -86,7 +156,7 @@ def test_the_log_no_longer_holds_the_committed_offset(trial: MakeTrial) -> None:
         worker = t.worker()
         publish_all(t, worker, batch[:half])
         worker.kill()
-        produce(t.site.kafka, t.site.topic, batch[half:])
+        t.produce(batch[half:])
         starts = {partition: commit.position + 50 for partition, commit in commits(t.site).items()}
         deleted = {
             TopicPartition(t.site.topic, number): RecordsToDelete(before_offset=start)

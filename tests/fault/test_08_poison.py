@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from support.faults import administer, lasting, log_ends, published
+from support.fault_kafka import administer, log_ends, published
+from support.faults import lasting
 from support.kafka import create_topic
 from support.worker import wait_until
 from support.worker_tables import read_topic
@@ -54,7 +55,7 @@ def test_a_tenth_of_the_traffic_is_poison(trial: MakeTrial) -> None:
         batch = poisoned(t.batch())
         worker = t.worker()
         with t.feed(batch):
-            worker.until(lambda: worker.value("citegauge_dead_letters_total") > 50, "dead letters are counted")
+            worker.until(lambda: t.dead_letters(worker) > 50, "dead letters are counted")
             worker.kill()
             worker.start()
             t.healed()
@@ -74,7 +75,7 @@ def test_the_dead_letter_topic_is_gone(trial: MakeTrial) -> None:
         administer(t.site.kafka, lambda admin: admin.delete_topics([dead]))
         wait_until(lambda: dead not in administer(t.site.kafka, lambda admin: admin.list_topics()), "the topic is gone")
         with t.feed(batch):
-            worker.until(lambda: worker.value("citegauge_dead_letters_total") > 50, "there are dead letters")
+            worker.until(lambda: t.dead_letters(worker) > 50, "there are dead letters")
             worker.until(lambda: worker.value("citegauge_window_traces", window="24h") > 100, "windows go on")
             worker.until(lambda: worker.value("citegauge_publish_retries_total") > 0, "it tries again", 120)
             lasting(worker, 3 if t.short else 10)
@@ -87,6 +88,7 @@ def test_the_dead_letter_topic_is_gone(trial: MakeTrial) -> None:
         assert_dead_letters(t, batch)
 
 
+@pytest.mark.short_in("default")
 def test_the_dead_letter_topic_refuses_for_good(trial: MakeTrial) -> None:
     """What no retry can mend stops the worker with one line; mended, it goes on at the commit and nothing is lost."""
     with trial("8 dead-letter topic refuses") as t:

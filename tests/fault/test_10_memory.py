@@ -12,7 +12,6 @@ from citegauge.domain.policy import SECOND_NS
 from support.fault_inputs import event
 from support.faults import PAST_NS, RSS_MB_MAX, SETTLE_S_MAX, until_reading
 from support.kafka import create_topic, unique
-from support.worker import produce
 from support.worker_tables import stored
 
 if TYPE_CHECKING:
@@ -93,13 +92,13 @@ def test_a_record_of_5_mb_and_a_trace_of_10_000_spans(trial: MakeTrial) -> None:
         worker = t.worker()
         with t.feed(batch[:middle], for_s=5):
             pass
-        produce(t.site.kafka, topic, [(b"k", huge)])
+        t.produce([(b"k", huge)])
         with t.feed([(b"k", value) for value in long], for_s=10):
             pass
-        produce(t.site.kafka, topic, [(b"k", huge)])
+        t.produce([(b"k", huge)])
         with t.feed(batch[middle:], for_s=5):
             pass
         t.healed()
         t.until_recovered(worker)
-        assert worker.value("citegauge_dead_letters_total", reason="record_too_large") == 2
+        assert t.dead_letters(worker, reason="record_too_large") == 2
         t.verify(worker)

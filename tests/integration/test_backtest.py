@@ -19,7 +19,7 @@ from rich.console import Console
 from citegauge.commands.backtest import _asked as asked_of
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.settings import load
 from citegauge.tools.backtest import Asked, print_report, read_rules, run_backtest
 from citegauge.tools.backtest.alerting import firings

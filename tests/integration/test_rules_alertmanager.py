@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from citegauge.adapters.embedded import free_port
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import alerts
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ SHIFT_ELSE = alert("CitegaugeScoreShift", route="sales", top_k_bucket="1-5", sco
 SILENT = alert("CitegaugeRouteNoTraces", route="sales")
 NO_TRACES = alert("CitegaugeNoTraces")
 LAG = alert("CitegaugeLagSeconds", topic="spans", partition="0")
+NOT_READ, STALLED = (alert(name, topic="spans", partition="0") for name in ("CitegaugeNotReading", "CitegaugeStalled"))
+STALLED_ELSE = alert("CitegaugeStalled", topic="traces", partition="0")
+HANGS, AWAY = (alert(name, instance="a:9464") for name in ("CitegaugeWorkerHangs", "CitegaugeWorkerDown"))
+AWAY_ELSE, ALL_DOWN = alert("CitegaugeWorkerDown", instance="b:9464"), alert("CitegaugeDown")
 LETTERS = alert("CitegaugeDeadLetters", reason="not_json", stage="join")
 ZERO, UNJOINED = (alert(name, route="support") for name in ("CitegaugeZeroResults", "CitegaugeUnjoinedTraces"))
 ZERO_ELSEWHERE = alert("CitegaugeZeroResults", route="sales")
@@ -117,6 +121,11 @@ def running(tmp_path: Path) -> Iterator[Running]:
         pytest.param([LAG, SUPPORT, SLICE, SILENT, LETTERS], [LAG, LETTERS], id="a stall holds quality back"),
         pytest.param([LAG, OTHER_JOB], [LAG, OTHER_JOB], id="of its own deployment only"),
         pytest.param([NO_TRACES, SILENT], [NO_TRACES], id="no traffic at all is said once"),
+        pytest.param(
+            [NOT_READ, STALLED, LAG, STALLED_ELSE, SUPPORT], [NOT_READ, STALLED_ELSE], id="a partition is told once"
+        ),
+        pytest.param([HANGS, AWAY, AWAY_ELSE], [HANGS, AWAY_ELSE], id="a worker that hangs is told once"),
+        pytest.param([ALL_DOWN, HANGS, AWAY, AWAY_ELSE], [ALL_DOWN], id="no worker at all is told once"),
     ],
 )
 def test_who_is_heard(running: Running, firing: list[dict[str, str]], heard: list[dict[str, str]]) -> None:

@@ -20,7 +20,7 @@ from citegauge.domain.recall import Group, State
 from citegauge.domain.score import score
 from citegauge.domain.window import WindowStore
 from citegauge.metrics import BY_NAME
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import rule_file
 from citegauge.tools.samples import window_samples
 from support.core_logs import generation, retrieval

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from citegauge.domain.intervals import wilson
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import alerts, rule_file
+from support import stall_stories
 from support.promtool import (
     BREAK,
     GONE,
@@ -166,6 +167,7 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         story(changes={key("citegauge_spans_late_total"): f"{steady(0, BREAK)} 0+10x{MINUTES - BREAK}"}),
         {"CitegaugeLateSpans": 1},
     ),
+    **stall_stories.FIRES,
 }
 
 
@@ -295,6 +297,7 @@ QUIET: dict[str, dict[str, str]] = {
         }
     ),
     "a dead letter now and then": story(changes={key("citegauge_dead_letters_total", reason="not_json"): rising(0.2)}),
+    **stall_stories.QUIET,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citegauge.domain.sources import UNBOUNDED_NS, SourceClocks, release_bound_ns
+from citegauge.domain.sources import SourceClocks
 
 IDLE_NS = 50
 STEPS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000), st.integers(0, 20)), max_size=60)
@@ -47,11 +47,3 @@ def test_a_restart_from_its_state_goes_on_alike(steps: list[tuple[int, int, int]
         answer = first.seen(source, moment, log_ns)
         if second is not None:
             assert second.seen(source, moment, log_ns) == answer
-
-
-def test_release_waits_for_a_source_that_was_never_read() -> None:
-    """Nobody knows how far behind it is; an idle one holds up nobody."""
-    assert release_bound_ns({"a": 100}, ["a", "b"], 10) == 10
-    assert release_bound_ns({"a": 100, "b": 40}, ["a", "b"], 10) == 50
-    assert release_bound_ns({"a": 100, "b": 40}, ["a"], 10) == 110
-    assert release_bound_ns({"a": 100}, [], 10) == UNBOUNDED_NS

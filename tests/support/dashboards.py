@@ -17,7 +17,7 @@ from typing import Any
 import promql_parser
 
 from citegauge.metrics import BY_NAME
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import rule_groups
 from citegauge.tools.rules.model import Recording
 

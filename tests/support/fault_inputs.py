@@ -11,6 +11,15 @@ from typing import Any
 from support.clickhouse import child_environment
 from support.worker import Site
 
+LOG_RECORD = json.dumps(
+    {
+        "resourceLogs": [
+            {"resource": {}, "scopeLogs": [{"scope": {}, "logRecords": [{"body": {"stringValue": "GET / 200"}}]}]}
+        ]
+    }
+).encode()
+"""Somebody's log line in OTLP, with no span of ours in it."""
+
 
 def event(
     trace: int, kind: str, end_ns: int, *, route: str = "support", span_id: int | None = None, text: str = "question"

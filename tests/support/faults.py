@@ -6,7 +6,6 @@ A `Trial` is set up, broken, healed and verified by a test of `tests/fault`; its
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -19,15 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-
 from citegauge.adapters.clickhouse import HttpTarget, connect
 from citegauge.ports import PaneUpdate
 from citegauge.tools.simulate_spec import RouteSpec
 from support.clickhouse import child_environment
-from support.worker import Feed, Pairs, Site, WorkerProcess, pairs, traffic
+from support.fault_kafka import Published, log_ends, origins, unaccounted
+from support.worker import Feed, Pairs, Site, WorkerProcess, pairs, produce, traffic
 from support.worker_tables import (
     KEYS,
     commits,
@@ -39,7 +35,9 @@ from support.worker_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Sequence
+
+    from aiokafka import ConsumerRecord
 
 PAST_NS = 180 * 1_000_000_000
 """Traffic ends so long ago that the join window is over: in the end every minute is closed or idle."""
@@ -60,6 +58,7 @@ class Measures:
     """One line of the table."""
 
     fault: str
+    intake: str = "keyed"
     recovery_s: float | None = None
     """From healing until all that was in the log then is published and committed."""
     position_lag: int = 0
@@ -80,7 +79,8 @@ class Measures:
 TABLE: list[Measures] = []
 """Every fault of this run."""
 HEADINGS = (
-    "fault", "records", "recovery s", "position lag", "commit lag", "read again", "repeats", "MB", "differing", "verdict",
+    "fault", "intake", "records", "recovery s", "position lag", "commit lag", "read again", "repeats", "MB", "differing",
+    "verdict",
 )  # fmt: skip
 
 
@@ -91,57 +91,16 @@ def table_lines() -> list[str]:
         recovery = "-" if one.recovery_s is None else f"{one.recovery_s:.1f}"
         differing = "-" if one.differing is None else str(one.differing)
         numbers = (one.position_lag, one.commit_lag, one.read_again, one.repeats, one.rss_mb)
-        rows.append((one.fault, str(one.records), recovery, *map(str, numbers), differing, one.verdict))
+        rows.append((one.fault, one.intake, str(one.records), recovery, *map(str, numbers), differing, one.verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     last = len(HEADINGS) - 1
     return [
         "  ".join(
-            cell.ljust(width) if column in (0, last) else cell.rjust(width)
+            cell.ljust(width) if column in (0, 1, last) else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
-
-
-# ------------------------------------------------------------------------------------------------- asking Kafka
-
-
-async def _ends(kafka: str, topic: str) -> dict[int, int]:
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        ends = await consumer.end_offsets(consumer.assignment())
-        return {at.partition: end for at, end in ends.items()}
-    finally:
-        await consumer.stop()
-
-
-def log_ends(kafka: str, topic: str) -> dict[int, int]:
-    """The end of each partition of a topic."""
-    return asyncio.run(_ends(kafka, topic))
-
-
-def administer(kafka: str, act: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
-    """What `act` returns of a started admin client."""
-
-    async def run() -> Any:
-        client = AIOKafkaAdminClient(bootstrap_servers=kafka)
-        await client.start()
-        try:
-            return await act(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(run())
-
-
-def published(site: Site, ends: dict[int, int]) -> bool:
-    """Whether the worker says that it has published everything up to these offsets."""
-    try:
-        standing = commits(site)
-    except KafkaError:
-        return False  # a broker that has just started has no coordinator yet
-    return all(partition in standing and standing[partition].position >= end for partition, end in ends.items() if end)
 
 
 # --------------------------------------------------------------------------------------------------- watching
@@ -206,12 +165,16 @@ class Trial:
     workers: list[WorkerProcess] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.measures = Measures(fault=self.fault)
+        self.measures = Measures(fault=self.fault, intake="keyed" if self.site.keyed else "default")
         self.database = connect(HttpTarget(url=self.site.clickhouse), "default")
         self.forced = 0.0
+        self.unsendable: set[str] = set()
+        """`topic/partition/offset` of records whose spans are dead letters although they can be read."""
+        self.source_is_whole = True
+        """Whether the source topic still holds all that was ever sent to it."""
         self._stack = ExitStack()
         self._watch = _Watch(self.workers, self.measures)
-        self._healed: tuple[float, dict[int, int]] | None = None
+        self._healed: tuple[float, Published] | None = None
 
     def __enter__(self) -> Self:
         TABLE.append(self.measures)
@@ -244,23 +207,49 @@ class Trial:
         spec = traffic(self.seed, minutes=minutes, per_minute=per_minute, end_ns=end_ns, routes=SKEWED, **changes)
         return pairs(spec)
 
-    def feed(self, batch: Pairs | None = None, *, for_s: float = 18) -> Feed:
-        """Sends a batch at a steady rate; in half the time in a short run."""
+    def feed(
+        self,
+        batch: Pairs | None = None,
+        *,
+        for_s: float = 18,
+        partitions: Sequence[int] = (),
+        topic: str = "",
+        behind_s: float = 0.0,
+    ) -> Feed:
+        """Sends a batch at a steady rate; in half the time in a short run. For the rest see `Feed`."""
         batch = self.batch() if batch is None else batch
         per_s = int(len(batch) / for_s * (2 if self.short else 1)) + 1
-        return Feed(self.site.kafka, self.site.topic, batch, per_s)
+        topic = topic or self.site.topic
+        return Feed(self.site.kafka, topic, self.as_sent(batch), per_s, partitions=partitions, behind_s=behind_s)
+
+    def as_sent(self, batch: Pairs) -> Pairs:
+        """Without keys in the default intake, so that the halves of a trace lie in any partitions."""
+        return batch if self.site.keyed else [(None, value) for _, value in batch]
+
+    def produce(self, batch: Pairs) -> None:
+        """Send a batch at once, all acknowledged."""
+        produce(self.site.kafka, self.site.topic, self.as_sent(batch))
+
+    def dead_letters(self, worker: WorkerProcess, **labels: str) -> float:
+        """Dead letters that a worker has counted, in any stage."""
+        names = ("citegauge_dead_letters_total", "citegauge_rekey_dead_letters_total")
+        return sum(worker.value(name, **labels) for name in names)
+
+    def unaccounted(self) -> set[str]:
+        """Trace ids of the source that no table knows: neither as a trace of any state nor by a late span."""
+        return unaccounted(self.database, self.site)
 
     # -- healing and verdict ----------------------------------------------------------------------------------------------
 
     def healed(self) -> None:
         """The fault is over from now on."""
-        self._healed = time.monotonic(), log_ends(self.site.kafka, self.site.topic)
+        self._healed = time.monotonic(), Published(self.site, log_ends(self.site.kafka, self.site.topic))
 
     def until_recovered(self, worker: WorkerProcess, timeout_s: float = SETTLE_S_MAX) -> None:
         """Wait until all that was in the log when the fault was over is published and committed."""
         assert self._healed is not None, "not healed"
-        since, ends = self._healed
-        worker.until(lambda: published(self.site, ends), "the worker recovers", timeout_s)
+        since, done = self._healed
+        worker.until(done, "the worker recovers", timeout_s)
         self.measures.recovery_s = time.monotonic() - since
 
     def verify(self, worker: WorkerProcess, *, idle_now: bool = False, rss_mb_max: int = RSS_MB_MAX) -> None:
@@ -271,9 +260,11 @@ class Trial:
         `idle_now`: some minutes are not over yet on the wall clock; else all of them are.
         """
         site = self.site
-        ends = log_ends(site.kafka, site.topic)
-        worker.until(lambda: published(site, ends), "everything is published", SETTLE_S_MAX)
-        log = read_topic(site.kafka, site.topic)
+        worker.until(Published(site, log_ends(site.kafka, site.topic)), "everything is published", SETTLE_S_MAX)
+        ends = log_ends(site.kafka, site.joined_topic)
+        log = read_topic(site.kafka, site.joined_topic)
+        if not site.keyed:
+            self._assert_rekeyed()
         self.measures.records = len(log)
         self._assert_tables(worker, log, idle_now=idle_now)
         for partition, commit in commits(site).items():
@@ -288,6 +279,13 @@ class Trial:
         assert "exception was never retrieved" not in worker.log, worker.log
         assert self.measures.rss_mb < rss_mb_max, "memory stays in its bound"
         self.measures.verdict = "recovered"
+
+    def _assert_rekeyed(self) -> None:
+        """The topic of spans holds each span of the source, at least once, and nothing else."""
+        wanted, found = origins(self.site, self.unsendable)
+        assert wanted <= found, f"{len(wanted - found)} spans are lost, such as {min(wanted - found)}"
+        if self.source_is_whole:
+            assert found == wanted, f"{len(found - wanted)} spans of nowhere, such as {min(found - wanted)}"
 
     def _assert_tables(self, worker: WorkerProcess, log: list[ConsumerRecord], *, idle_now: bool) -> None:
         """Tables and the newest rows of the panes topic come to equal one offline pass over the log."""
@@ -352,7 +350,8 @@ def audited(site: Site, *arguments: str) -> dict[str, Any]:
 
 def until_reading(worker: WorkerProcess, partitions: int = 3) -> None:
     """Wait until a worker that was just started has taken over so many partitions."""
-    worker.until(lambda: worker.fresh_log.count("reading ") >= partitions, "it reads", SETTLE_S_MAX)
+    line = f"reading {worker.site.joined_topic}/"
+    worker.until(lambda: worker.fresh_log.count(line) >= partitions, "it reads", SETTLE_S_MAX)
 
 
 def seed_of_run(short: bool) -> int:

@@ -264,16 +264,18 @@ def changed(route: str, bucket: str = "", **changes: object) -> dict[tuple[str, 
     }
 
 
-def promtool_test(folder: Path, rules: str, series: Mapping[str, str], tests: Mapping[str, object]) -> str:
-    """What promtool says: empty when all is as expected."""
+def promtool_test(
+    folder: Path, rules: str, series: Mapping[str, str], tests: Mapping[str, object], interval: str = "1m"
+) -> str:
+    """What promtool says: empty when all is as expected. `interval`: of the series, and of all groups' evaluations."""
     assert PROMTOOL is not None
     (folder / "rules.yml").write_text(rules)
     group = {
-        "interval": "1m",
+        "interval": interval,
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         **tests,
     }
-    test: dict[str, object] = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [group]}
+    test: dict[str, object] = {"rule_files": ["rules.yml"], "evaluation_interval": interval, "tests": [group]}
     # Without it promtool takes the groups in random order, and alerts now and then see what was recorded a minute ago.
     test["group_eval_order"] = re.findall(r"^  - name: (\S+)$", rules, re.MULTILINE)
     (folder / "test.yml").write_text(json.dumps(test))

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -58,6 +58,8 @@ class Site:
     kafka: str
     clickhouse: str
     topic: str
+    keyed: bool = True
+    """The intake: a topic keyed by trace id, joined directly; else, as by default, the re-key stage before the join."""
     name: str = field(default_factory=lambda: unique("site"))
     options: Mapping[str, str] = field(default_factory=dict)
     """Further settings, as `{"JOIN__JOIN_WINDOW_S": "60"}`."""
@@ -68,12 +70,22 @@ class Site:
         return self.name.replace("-", "_")
 
     @property
+    def rekey_group(self) -> str:
+        """The group of its re-key stage."""
+        return f"{self.name}-rekey"
+
+    @property
+    def joined_topic(self) -> str:
+        """What its join reads: the source topic, or the topic of re-keyed spans."""
+        return self.topic if self.keyed else f"{self.name}-spans"
+
+    @property
     def environment(self) -> dict[str, str]:
         """Its settings."""
         own = {
             "KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             "KAFKA__SOURCE_TOPIC": self.topic,
-            "KAFKA__KEYED": "true",
+            "KAFKA__KEYED": str(self.keyed).lower(),
             "KAFKA__GROUP_ID": f"{self.name}-join",
             "KAFKA__PANES_TOPIC": f"{self.name}-panes",
             "KAFKA__PANES_PARTITIONS": "2",
@@ -88,6 +100,12 @@ class Site:
             "JOIN__JOIN_WINDOW_S": "60",
             "WEB__PORT": "0",
         }
+        if not self.keyed:
+            own |= {
+                "REKEY__GROUP_ID": self.rekey_group,
+                "REKEY__SPANS_TOPIC": self.joined_topic,
+                "REKEY__SPANS_PARTITIONS": "3",
+            }
         return {f"CITEGAUGE_{name}": value for name, value in (own | dict(self.options)).items()}
 
     def with_options(self, **options: str) -> Site:
@@ -251,10 +269,24 @@ def produce(kafka: str, topic: str, batch: Iterable[tuple[bytes | None, bytes | 
 
 
 class Feed:
-    """Sends pairs in the background, so that a worker can be disturbed in mid-stream: `per_s` a second, until `hurry`."""
+    """Sends pairs in the background, so that a worker can be disturbed in mid-stream: `per_s` a second, until `hurry`.
 
-    def __init__(self, kafka: str, topic: str, batch: Pairs, per_s: int) -> None:
+    `partitions`: to these alone, in turn. `behind_s`: timestamps (of a CreateTime topic) lie so far in the past.
+    """
+
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        batch: Pairs,
+        per_s: float,
+        *,
+        partitions: Sequence[int] = (),
+        behind_s: float = 0.0,
+    ) -> None:
         self._arguments = (kafka, topic, batch, per_s)
+        self._partitions = partitions
+        self._behind_s = behind_s
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._in_a_hurry = False
@@ -284,15 +316,24 @@ class Feed:
         except BaseException as exc:  # noqa: BLE001 - raised in the test's own thread
             self._failure = exc
 
-    async def _send(self, kafka: str, topic: str, batch: Pairs, per_s: int) -> None:
+    async def _send(self, kafka: str, topic: str, batch: Pairs, per_s: float) -> None:
         async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             begun = time.monotonic()
             while self.sent < len(batch):
                 paced = int((time.monotonic() - begun) * per_s) + 1
                 due = len(batch) if self._in_a_hurry else min(len(batch), paced)
-                await asyncio.gather(*[await producer.send(topic, value, key) for key, value in batch[self.sent : due]])
+                await asyncio.gather(
+                    *[await self._send_one(producer, topic, at, batch[at]) for at in range(self.sent, due)]
+                )
                 self.sent = due
                 await asyncio.sleep(POLL_S)
+
+    async def _send_one(
+        self, producer: AIOKafkaProducer, topic: str, at: int, pair: tuple[bytes | None, bytes | None]
+    ) -> Any:
+        partition = self._partitions[at % len(self._partitions)] if self._partitions else None
+        stamp_ms = int((time.time() - self._behind_s) * 1_000) if self._behind_s else None
+        return await producer.send(topic, pair[1], pair[0], partition=partition, timestamp_ms=stamp_ms)
 
 
 def traffic(seed: int, *, minutes: int, per_minute: float, end_ns: int, **changes: Any) -> TrafficSpec:

@@ -67,12 +67,12 @@ def group_offsets(kafka: str, group: str) -> dict[TopicPartition, tuple[int, str
 
 
 def commits(site: Site) -> dict[int, Commit]:
-    """The hot tier's commits by partition of the source topic."""
+    """The hot tier's commits by partition of the topic that it joins."""
     found = group_offsets(site.kafka, f"{site.name}-join")
     return {
         partition.partition: Commit.from_metadata(offset, metadata)
         for partition, (offset, metadata) in found.items()
-        if partition.topic == site.topic
+        if partition.topic == site.joined_topic
     }
 
 
@@ -161,14 +161,15 @@ class Offline:
 
     def __init__(self, site: Site, log: Iterable[ConsumerRecord], idle_wall_ns: int | None = FAR_NS) -> None:
         settings = site.settings()
+        decoders = bootstrap.build_joined_decoders(settings)
         self.pipelines: dict[int, PartitionPipeline] = {}
         self.flushes: list[Flush] = []
         for record in log:
             pipeline = self.pipelines.get(record.partition)
             if pipeline is None:
                 pipeline = self.pipelines[record.partition] = PartitionPipeline(
-                    Source(record.topic, record.partition, settings.kafka.epoch),
-                    bootstrap.build_decoder(settings),
+                    Source(record.topic, record.partition, settings.epoch_of(record.topic)),
+                    decoders[record.topic],
                     settings.join_policy(),
                     settings.score_policy(),
                     Commit(record.offset, record.offset, Clock()),

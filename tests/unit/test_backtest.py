@@ -13,7 +13,7 @@ from citegauge.cli import cli
 from citegauge.domain.window import WINDOWS
 from citegauge.errors import ConfigError
 from citegauge.metrics import METRICS
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.backtest import Asked, check_plot
 from citegauge.tools.backtest.alerting import Firing, firings
 from citegauge.tools.backtest.engine import Rule

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 from citegauge.bootstrap import Worker
 from citegauge.domain.drop import Limits
 from citegauge.domain.window import Heartbeat
-from citegauge.sections import AlertSettings, KafkaSettings
+from citegauge.section_alerts import AlertSettings
+from citegauge.sections import KafkaSettings
 from citegauge.settings import Settings
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pytest
 from citegauge.adapters.rolling import RollTier
 from citegauge.domain.distribution import fraction_key
 from citegauge.domain.policy import SECOND_NS
+from citegauge.domain.window import AsOf
 from citegauge.errors import FatalError, RetryableError
 from citegauge.ports import ClosedMarker, HeartbeatMessage, PaneMessage, PaneRow, PaneUpdate, panes_partition
 
@@ -53,8 +54,7 @@ class Bench:
             self.stored.append,
             database="x",
             partitions=1,
-            interval_s=5,
-            topics=("spans",),
+            as_of=AsOf(15 * SECOND_NS, ("spans",)),
             wall_ns=lambda: int(self.now_s * SECOND_NS),
         )
         self._offset = 0

@@ -27,7 +27,7 @@ from citegauge.domain.signals import Signal
 from citegauge.domain.window import WINDOWS, RollUp, roll_up
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME, Sample
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.settings import load
 from citegauge.tools.rules import alerts, rule_file
 from citegauge.tools.samples import roll_samples, signal_samples, window_samples

@@ -37,7 +37,8 @@ def event(number: int, **attributes: object) -> dict[str, object]:
 
 def lines(make: Callable[[int], dict[str, object]]) -> bytes:
     """As many events as a record may hold."""
-    found, size = [], 0
+    found: list[bytes] = []
+    size = 0
     while size < RECORD_MAX - 200_000:
         found.append(json.dumps(make(len(found))).encode())
         size += len(found[-1]) + 1

@@ -169,6 +169,24 @@ def test_as_of_is_the_wall_clock_only_while_all_are_caught_up() -> None:
     assert as_of.update(130 * S) == 112 * S, "a silent source is not taken for caught up"
 
 
+def test_as_of_waits_for_the_stage_in_front() -> None:
+    """Nothing is caught up before the re-key stage has spoken of each of its topics, and while one partition is not."""
+    as_of = AsOf(stale_after_ns=15 * S, topics=["spans"], rekeyed=["traces", "logs"])
+    as_of.beat("spans/0", Heartbeat(0, 90 * S, True, 100 * S))
+    as_of.beat("traces/0", Heartbeat(-1, 0, True, 100 * S))
+    assert as_of.update(101 * S) == 90 * S, "nobody has said anything of the logs"
+    as_of.beat("logs/0", Heartbeat(-1, 0, True, 100 * S))
+    assert as_of.update(101 * S) == 101 * S
+    assert set(as_of.sources) == {"spans/0"}
+    as_of.beat("traces/1", Heartbeat(-1, 0, False, 102 * S))
+    assert as_of.update(103 * S) == 101 * S, "unread spans in the source: the windows stand still"
+    assert not as_of.caught_up(103 * S)
+    as_of.beat("traces/1", Heartbeat(-1, 0, True, 104 * S))
+    assert as_of.update(105 * S) == 105 * S
+    as_of.beat("spans/0", Heartbeat(0, 110 * S, True, 130 * S))
+    assert as_of.update(131 * S) == 110 * S, "the stage is silent"
+
+
 def test_as_of_does_not_wait_for_a_topic_that_nobody_reads() -> None:
     """A topic taken out of the settings is silent for good; one that is read and silent holds as-of back, for ever."""
     as_of = AsOf(stale_after_ns=15 * S, topics=["new", "other"])

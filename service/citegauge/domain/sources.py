@@ -9,12 +9,11 @@ log, never about the worker's clock, so that a replay decides the same. A source
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from citegauge.errors import FatalError
 
-UNBOUNDED_NS = 1 << 62
 SOURCES_MAX = 150
 """Sources of one partition: so many clocks fit into Kafka's commit metadata."""
 
@@ -120,13 +119,3 @@ class SourceClocks:
         active = [source for source, log_ns in self._log_ns.items() if log_ns >= oldest_ns]
         self._slowest = min((self._event_ns[source] for source in active), default=0)
         self._idle_at_ns = min((self._log_ns[source] for source in active), default=0) + self._idle_ns
-
-
-def release_bound_ns(newest_ns: Mapping[object, int], active: Iterable[object], ahead_ns: int) -> int:
-    """Up to which event time the re-key stage may send: no further than `ahead_ns` beyond the slowest active source.
-
-    `newest_ns`: newest event time read from each source; `active`: sources that have more to read. One of them that was
-    never read holds up everything, since nobody knows yet how far behind it is. Without active sources there is no bound.
-    """
-    slowest_ns = min((newest_ns.get(source, 0) for source in active), default=None)
-    return UNBOUNDED_NS if slowest_ns is None else slowest_ns + ahead_ns

@@ -298,6 +298,10 @@ class Heartbeat(NamedTuple):
     """Wall clock of the receiver."""
 
 
+def _topic(source: str) -> str:
+    return source.rpartition("/")[0]
+
+
 class AsOf:
     """The time up to which the windows speak: the wall clock while every source is caught up, else the newest watermark.
 
@@ -307,20 +311,28 @@ class AsOf:
     waited for. One of a topic that is read is waited for however long it is silent: nobody knows what is in it.
     """
 
-    def __init__(self, stale_after_ns: int, topics: Collection[str] | None = None) -> None:
+    def __init__(
+        self, stale_after_ns: int, topics: Collection[str] | None = None, rekeyed: Collection[str] = ()
+    ) -> None:
         """`stale_after_ns`: a source that was silent for longer is not taken for caught up (three intervals).
 
         `topics`: those that are read; None for all. Until one of them is heard, those that are heard count: a worker that
-        was told other topics than its neighbours must not stand still for that.
+        was told other topics than its neighbours must not stand still for that. `rekeyed`: topics in front of those, which
+        the re-key stage reads: nothing is caught up before the stage has spoken of each of them, and while it is not itself.
         """
         self.stale_after_ns = stale_after_ns
         self.value_ns = 0
         self._topics = None if topics is None else frozenset(topics)
+        self._rekeyed = frozenset(rekeyed)
+        self._stage: dict[str, Heartbeat] = {}
         self._read: dict[str, Heartbeat] = {}
         self._unread: dict[str, Heartbeat] = {}
 
     def beat(self, source: str, heartbeat: Heartbeat) -> None:
         """Take a heartbeat."""
+        if _topic(source) in self._rekeyed:
+            self._stage[source] = heartbeat
+            return
         (self._read if self._is_read(source) else self._unread)[source] = heartbeat
 
     def ignores(self, source: str) -> bool:
@@ -338,16 +350,20 @@ class AsOf:
         return self._unread.keys() if self._read else ()
 
     def _is_read(self, source: str) -> bool:
-        return self._topics is None or source.rpartition("/")[0] in self._topics
+        return self._topics is None or _topic(source) in self._topics
 
     def update(self, wall_ns: int) -> int:
         """As-of in ns; 0 before the first heartbeat."""
         beats = self.sources.values()
         if beats:
-            live = all(beat.caught_up and wall_ns - beat.received_ns <= self.stale_after_ns for beat in beats)
+            stage = self._rekeyed <= {_topic(source) for source in self._stage}
+            live = stage and all(self._is_live(beat, wall_ns) for beat in (*beats, *self._stage.values()))
             now_ns = wall_ns if live else max(beat.watermark_ns for beat in beats)
             self.value_ns = max(self.value_ns, now_ns)
         return self.value_ns
+
+    def _is_live(self, beat: Heartbeat, wall_ns: int) -> bool:
+        return beat.caught_up and wall_ns - beat.received_ns <= self.stale_after_ns
 
     def caught_up(self, wall_ns: int) -> bool:
         """Whether as-of is the wall clock."""

@@ -176,6 +176,7 @@ def hot_samples(hot: HotTier, publisher: Publisher) -> Iterator[Sample]:
         yield Sample("citegauge_commit_age_seconds", labels, at.commit_age_ns / 1e9)
         yield Sample("citegauge_watermark_timestamp_seconds", labels, at.watermark_ns / 1e9)
         yield Sample("citegauge_replaying", labels, at.replaying)
+        yield Sample("citegauge_progress_age_seconds", labels, at.still_ns / 1e9)
     for pipeline in hot.pipelines():
         labels = (pipeline.source.topic, str(pipeline.source.partition))
         yield Sample("citegauge_traces_in_flight", labels, len(pipeline.join.traces))
@@ -203,10 +204,24 @@ def roll_samples(roll: RollTier, series_max: int, stale_s: float, now_ns: int) -
 
 
 def rekey_samples(rekey: RekeyTier) -> Iterator[Sample]:
-    """Traffic of the re-key stage."""
+    """Traffic and standing of the re-key stage; a partition whose place is not found yet makes no progress either."""
     yield Sample("citegauge_rekeyed_records_total", (), rekey.records)
     yield Sample("citegauge_rekeyed_spans_total", (), rekey.spans)
     yield Sample("citegauge_rekey_waiting_partitions", (), rekey.paused)
+    yield Sample("citegauge_rekey_held_bytes", (), rekey.held_bytes)
+    yield Sample("citegauge_rekey_retries_total", (), rekey.retries)
+    for partition, at in rekey.positions().items():
+        labels = (partition.topic, str(partition.partition))
+        if at.end >= 0:
+            yield Sample("citegauge_position_lag_records", labels, max(0, at.end - at.position))
+        yield Sample("citegauge_commit_age_seconds", labels, at.commit_age_ns / 1e9)
+        yield Sample("citegauge_watermark_timestamp_seconds", labels, at.watermark_ns / 1e9)
+        yield Sample("citegauge_progress_age_seconds", labels, at.still_ns / 1e9)
+    for partition, searched_ns in rekey.unplaced().items():
+        labels = (partition.topic, str(partition.partition))
+        yield Sample("citegauge_progress_age_seconds", labels, searched_ns / 1e9)
+    for partition, n in sorted(rekey.overruled.items()):
+        yield Sample("citegauge_rekey_holds_overruled_total", (partition.topic, str(partition.partition)), n)
     for reason, n in sorted(rekey.dead_letters.items()):
         yield Sample("citegauge_rekey_dead_letters_total", (reason,), n)
 
@@ -229,8 +244,21 @@ def stalled(hot: HotTier | None, roll: RollTier | None, rekey: RekeyTier | None,
             for partition, at in hot.positions().items()
             if at.still_ns / 1e9 > stall_s
         ]
-    if rekey is not None and (now_ns - rekey.turned_ns) / 1e9 > stall_s:
-        lines.append(f"the re-key stage has not turned for {(now_ns - rekey.turned_ns) / 1e9:.0f} s")
+    if rekey is not None:
+        quiet_s = (now_ns - rekey.turned_ns) / 1e9
+        if quiet_s > stall_s:
+            lines.append(f"the re-key stage has not turned for {quiet_s:.0f} s")
+        lines += [
+            f"{partition.topic}/{partition.partition} has not been re-keyed for {at.still_ns / 1e9:.0f} s, "
+            f"and {at.end - at.position} records wait"
+            for partition, at in rekey.positions().items()
+            if at.still_ns / 1e9 > stall_s
+        ]
+        lines += [
+            f"where to re-key {partition.topic}/{partition.partition} from has not been found for {searched_ns / 1e9:.0f} s"
+            for partition, searched_ns in rekey.unplaced().items()
+            if searched_ns / 1e9 > stall_s
+        ]
     if roll is not None:
         quiet_s = (now_ns - roll.turned_ns) / 1e9
         if quiet_s > stall_s:

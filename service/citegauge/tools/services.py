@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import faust
@@ -17,13 +18,15 @@ from aiohttp import web
 
 from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.places import Places
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
+from citegauge.adapters.kafka.spans import SpanSender
 from citegauge.adapters.kafka.starts import Newest, Starts
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.web import WebGuard, WebLimits, WebSources, build_web_app
 from citegauge.errors import FatalError
-from citegauge.pipeline import Decoder
+from citegauge.intake import Decoder
 from citegauge.settings import KafkaSettings, Settings, WebSettings
 
 logger = logging.getLogger(__name__)
@@ -97,13 +100,17 @@ class RekeyService(mode.Service):
 
     async def on_start(self) -> None:
         """Connect, then re-key in the background."""
-        kafka = self._settings.kafka
+        settings, kafka = self._settings, self._settings.kafka
+        self._admin = await clients.admin(kafka)
         self._producer = clients.producer(kafka)
-        self._consumer = clients.consumer(kafka, self._settings.rekey.group_id)
+        self._consumer = clients.consumer(kafka, settings.rekey.group_id)
         await self._producer.start()
         await self._consumer.start()
+        spans_topic = settings.rekey.spans_topic
+        sender = SpanSender(self._producer, spans_topic, partial(clients.message_bytes_max, self._admin, spans_topic))
+        places = Places(self._consumer, self._admin, settings)
         publisher = Publisher(self._producer, kafka)
-        self._rekey = RekeyTier(self._settings, self._decoders, self._consumer, self._producer, publisher)
+        self._rekey = RekeyTier(settings, self._decoders, self._consumer, places, sender, publisher)
         self._ready(self._rekey)
         self.add_future(self._run(self._rekey))
 
@@ -124,6 +131,7 @@ class RekeyService(mode.Service):
             await asyncio.wait_for(self._ended.wait(), self._settings.kafka.drain_timeout_s)
         await self._consumer.stop()
         await self._producer.stop()
+        await self._admin.close()
 
 
 class WriterService(mode.Service):

@@ -11,7 +11,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError
+from aiokafka.structs import OffsetAndMetadata
 
 from citegauge.domain.progress import Commit
 from citegauge.domain.sources import SOURCES_MAX
@@ -26,6 +28,10 @@ PANES_RETENTION_MS = 48 * 3_600_000
 
 METADATA_AGE_MS_MAX = 10_000
 """How old a consumer's knowledge of topics and partitions may be."""
+ADMIN_TIMEOUT_S = 30.0
+MESSAGE_BYTES = "max.message.bytes"
+MESSAGE_BYTES_MAX = 1_048_588
+"""Kafka's default for `max.message.bytes`."""
 
 _LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
@@ -208,18 +214,43 @@ async def partitions_of(client: AIOKafkaAdminClient, topic: str) -> int:
     return len(described[0]["partitions"]) if described and not described[0]["error_code"] else 0
 
 
+async def message_bytes_max(client: AIOKafkaAdminClient, topic: str) -> int:
+    """The largest message that a topic takes (`max.message.bytes`). Raises a `KafkaError` when no broker answers.
+
+    A broker that does not tell is taken for one with Kafka's own default.
+    """
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={MESSAGE_BYTES: ""})
+    call = timely(client.describe_configs([resource]), ADMIN_TIMEOUT_S, f"the configuration of {topic}")
+    for response in await call:
+        for error_code, _, _, _, entries in response.resources:
+            if not error_code:
+                found = {entry[0]: entry[1] for entry in entries}
+                return int(found.get(MESSAGE_BYTES) or MESSAGE_BYTES_MAX)
+    return MESSAGE_BYTES_MAX
+
+
+async def read_offset(
+    client: AIOKafkaAdminClient, group_id: str, partition: TopicPartition
+) -> OffsetAndMetadata | None:
+    """A group's commit as it stands, None without one. Raises `RetryableError` when no broker answers."""
+    name = f"the commit of group {group_id} at {partition.topic}/{partition.partition}"
+    call = client.list_consumer_group_offsets(group_id, partitions=[partition])
+    try:
+        offsets = await timely(call, ADMIN_TIMEOUT_S, name)
+    except KafkaError as exc:
+        raise RetryableError(f"cannot read {name}: {exc!r}") from exc
+    found = offsets.get(partition)
+    return None if found is None or found.offset < 0 else found
+
+
 async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, partition: TopicPartition) -> Commit | None:
     """The group's commit with its metadata, None without one.
 
     Read by the admin client, because the consumer's `committed()` drops the metadata. Raises `FatalError` for a commit
     that we did not write, `RetryableError` when no broker answers.
     """
-    try:
-        offsets = await client.list_consumer_group_offsets(settings.group_id, partitions=[partition])
-    except KafkaError as exc:
-        raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
-    found = offsets.get(partition)
-    if found is None or found.offset < 0:
+    found = await read_offset(client, settings.group_id, partition)
+    if found is None:
         return None
     try:
         return Commit.from_metadata(found.offset, found.metadata or "")
@@ -231,9 +262,27 @@ async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, part
         ) from exc
 
 
+async def read_offset(client: AIOKafkaAdminClient, group_id: str, partition: TopicPartition) -> int | None:
+    """The offset that a group has committed, None without one. Raises `RetryableError` when no broker answers."""
+    try:
+        found = (await client.list_consumer_group_offsets(group_id, partitions=[partition])).get(partition)
+    except KafkaError as exc:
+        raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
+    return None if found is None or found.offset < 0 else int(found.offset)
+
+
 async def timely(call: Any, timeout_s: float, what: str) -> Any:
     """Await a client call with a deadline of our own; aiokafka retries some of them for ever."""
     try:
         return await asyncio.wait_for(call, timeout_s)
     except TimeoutError as exc:
         raise RetryableError(f"{what} got no answer for {timeout_s:g} s") from exc
+
+
+def warn_create_time(topic: str) -> None:
+    """Say once that lateness is judged by clocks that are not the log's own."""
+    logger.warning(
+        "topic %s has CreateTime timestamps: a producer with a wrong clock can close minutes early; "
+        "set message.timestamp.type=LogAppendTime",
+        topic,
+    )

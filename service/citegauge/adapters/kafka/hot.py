@@ -21,14 +21,16 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
-from citegauge.adapters.kafka.clients import timely
+from citegauge.adapters.kafka.clients import timely, warn_create_time
+from citegauge.adapters.kafka.ends import LogEnds
 from citegauge.adapters.kafka.outlet import Outlet, Owned
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.starts import Starts
 from citegauge.adapters.kafka.totals import HotCounters, HotTotals, pipeline_totals
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.errors import FatalError, RetryableError
-from citegauge.pipeline import Decoder, Flush, Limits, PartitionPipeline, Record, Source
+from citegauge.intake import Decoder, Limits, check_ceiling
+from citegauge.pipeline import Flush, PartitionPipeline, Record, Source
 from citegauge.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,6 @@ TURN_NS_MAX = 5_000_000
 """How long records are read between two turns of the event loop. By time: a span of a trace of a thousand costs 50 times
 another's, and a heartbeat needs several turns."""
 LOOKUP_TIMEOUT_S = 30.0
-ENDS_TIMEOUT_S = 5.0
 FLUSHES_MAX = 2_000
 """Unfinished flushes, beside the bound on their rows."""
 
@@ -97,7 +98,8 @@ class HotTier:
         self._stopping = asyncio.Event()
         self._handing_over: asyncio.Event | None = None
         self._paused = False
-        self._asked_ends: dict[TopicPartition, int] = {}
+        self._ends = LogEnds(consumer)
+        self._asking: asyncio.Task[object] | None = None
         self.assignment_changed = False
         self._retired = HotTotals()
         self.turned_ns = time.monotonic_ns()
@@ -125,16 +127,17 @@ class HotTier:
                 if time.monotonic_ns() >= next_flush_ns or self._pending() >= self._settings.publish.flush_rows_max:
                     next_flush_ns = time.monotonic_ns() + interval_ns
                     self._flush()
-                    if self._paused and self._owned:
-                        await self._ask_ends()
+                    self._ask_ends()
             await self._drain()
             self._check_tasks(writing)
         finally:
             if self._handing_over is not None:
                 self._handing_over.set()
             await self._outlet.close()
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            ended = [writing] if self._asking is None else [writing, self._asking]
+            for task in ended:
+                task.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
 
     def stop(self) -> None:
         """Ask the loop to finish what it has read, commit and return."""
@@ -158,7 +161,7 @@ class HotTier:
                 position=owned.pipeline.progress.position,
                 committed=owned.committed,
                 published=owned.published,
-                end=self._end(partition),
+                end=self._ends.of(partition),
                 watermark_ns=owned.pipeline.join.watermark_ns,
                 replaying=owned.pipeline.replaying,
                 commit_age_ns=now_ns - owned.committed_at_ns,
@@ -287,11 +290,7 @@ class HotTier:
         pipeline = owned.pipeline
         if records and records[0].timestamp_type == 0 and not owned.warned_create_time:
             owned.warned_create_time = True
-            logger.warning(
-                "topic %s has CreateTime timestamps: a producer with a wrong clock can close minutes early; "
-                "set message.timestamp.type=LogAppendTime",
-                owned.partition.topic,
-            )
+            warn_create_time(owned.partition.topic)
         turned_ns = time.monotonic_ns()
         for record in records:
             if owned.revoked:
@@ -308,12 +307,8 @@ class HotTier:
                 await asyncio.sleep(0)
                 turned_ns = time.monotonic_ns()
         owned.caught_up = self._at_end(owned.partition, pipeline.progress.position)
-        if len(pipeline.dead) > self._settings.join.dead_letters_max:
-            raise FatalError(
-                f"more than {self._settings.join.dead_letters_max} unreadable records at once in "
-                f"{owned.partition.topic}/{owned.partition.partition}, the last one {pipeline.dead[-1].reason!r}: "
-                "check kafka.encoding"
-            )
+        if pipeline.dead:
+            check_ceiling(len(pipeline.dead), pipeline.dead[-1], self._settings.join.dead_letters_max)
 
     async def _look_idle(self, partition: TopicPartition, owned: Owned) -> None:
         try:
@@ -327,22 +322,12 @@ class HotTier:
 
     def _at_end(self, partition: TopicPartition, position: int) -> bool:
         """Whether the last fetch left nothing to read; under steady traffic that is the moment to say so."""
-        return not self._paused and position >= self._end(partition) >= 0
+        return not self._paused and position >= self._ends.of(partition) >= 0
 
-    def _end(self, partition: TopicPartition) -> int:
-        try:
-            end = self._consumer.highwater(partition)
-        except (IllegalStateError, AssertionError):
-            return -1
-        return max(-1 if end is None else int(end), self._asked_ends.get(partition, -1))
-
-    async def _ask_ends(self) -> None:
-        """While nothing is fetched, no fetch tells where the log ends: ask, so that a lag that grows is seen."""
-        try:
-            ends = await timely(self._consumer.end_offsets(list(self._owned)), ENDS_TIMEOUT_S, "the end of the log")
-        except (RetryableError, KafkaError):
-            return
-        self._asked_ends = {partition: int(end) for partition, end in ends.items()}
+    def _ask_ends(self) -> None:
+        """Beside the loop, which must not wait for a broker that is away."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ends.ask(self._owned), name="log-ends")
 
     def _keep_pressure(self) -> None:
         bound = self._settings.clickhouse.buffer_rows_max
@@ -356,7 +341,6 @@ class HotTier:
         elif self._paused and self._writer.backlog_rows <= bound // 2:
             logger.warning("reading goes on: %d rows wait for ClickHouse", self._writer.backlog_rows)
             self._paused = False
-            self._asked_ends.clear()
             self._consumer.resume(*assigned)
 
     # -- publishing -----------------------------------------------------------------------------------------------------

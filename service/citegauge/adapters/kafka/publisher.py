@@ -11,11 +11,20 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from citegauge.errors import FatalError, RetryableError
-from citegauge.pipeline import DeadLetter
-from citegauge.ports import ClosedMarker, HeartbeatMessage, PaneMessage, PaneRow, PaneUpdate, panes_partition
+from citegauge.ports import (
+    ClosedMarker,
+    DeadLetter,
+    HeartbeatMessage,
+    PaneMessage,
+    PaneRow,
+    PaneUpdate,
+    panes_partition,
+)
 from citegauge.settings import KafkaSettings
 
 _encode = msgspec.json.Encoder().encode
+PAYLOAD_BYTES_MAX = 512 * 1024
+"""In Base64 it takes a third more, and a topic takes a megabyte unless told otherwise."""
 Message = tuple[str, int | None, bytes | None, bytes]
 """Topic, partition (None: any), key, value."""
 
@@ -53,14 +62,14 @@ class Publisher:
         await self._send(self._everywhere(beats))
 
     async def dead_letters(self, letters: Iterable[DeadLetter]) -> None:
-        """Dead letters, keyed by their origin so that repeats can be told."""
+        """Dead letters, keyed by their origin so that repeats can be told. A payload that Kafka would refuse stays out."""
         await self._send(
             [
                 (
                     self._dead_letter_topic,
                     None,
                     f"{letter.topic}/{letter.partition}/{letter.offset}/{letter.index}".encode(),
-                    _encode(letter),
+                    _encode(_sendable(letter)),
                 )
                 for letter in letters
             ]
@@ -95,3 +104,8 @@ class Publisher:
             raise FatalError(f"Kafka refused a message as too large: raise max.message.bytes ({exc})") from exc
         except KafkaError as exc:
             raise RetryableError(f"publishing failed: {exc!r}") from exc
+
+
+def _sendable(letter: DeadLetter) -> DeadLetter:
+    too_large = letter.payload is not None and len(letter.payload) > PAYLOAD_BYTES_MAX
+    return msgspec.structs.replace(letter, payload=None) if too_large else letter

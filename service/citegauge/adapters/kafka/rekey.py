@@ -1,8 +1,12 @@
 """The re-key stage: source topics of any encoding and any key → one topic of compact spans keyed by trace id.
 
-At least once: a span that is sent twice is recognised by the join. Source partitions are aligned in event time: what lies
-far ahead of the slowest active one is held back, and its partition paused, so that the join need not hold what lies
-between them, and nothing is late merely because another partition was read first. It joins nothing.
+At least once: a span that is sent twice is recognised by the join. Source partitions are aligned in time
+(`domain.alignment`): what lies far ahead is held, and its partition paused. It joins nothing.
+
+aiokafka forgets where a partition stands, and whether it is paused, at every assignment, also of a partition that stays. So
+does the stage: at each assignment it forgets everything, and each partition begins again at its commit, on its own, so that
+one whose place cannot be found yet holds up no other. What is under way belongs to the assignment that it began in; it
+commits and pauses nothing in the next.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-import stamina
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -25,21 +29,44 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 
+from citegauge.adapters.kafka.clients import timely, warn_create_time
+from citegauge.adapters.kafka.ends import LogEnds
+from citegauge.adapters.kafka.places import Places
 from citegauge.adapters.kafka.publisher import Publisher
+from citegauge.adapters.kafka.spans import Outgoing, SpanSender, outgoing
 from citegauge.conventions import SpanFault
+from citegauge.domain.alignment import Alignment, Standing
 from citegauge.domain.join import EARLIEST_NS
-from citegauge.domain.rekeyed import Rekeyed, encode, trace_partition
-from citegauge.domain.sources import release_bound_ns
-from citegauge.domain.span import Span
+from citegauge.domain.policy import SECOND_NS
+from citegauge.domain.rekeyed import Rekeyed
 from citegauge.errors import DeadLetterError, FatalError, RetryableError
-from citegauge.pipeline import DeadLetter, Decoder, Limits
+from citegauge.intake import Arrival, Decoder, Limits, check_ceiling, opened
+from citegauge.ports import DeadLetter, HeartbeatMessage
 from citegauge.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 POLL_MS = 200
 TURN_NS_MAX = 5_000_000
-"""How long spans are decoded between two turns of the event loop: a single record may hold seconds of them."""
+"""How long spans are decoded between two turns of the event loop: one record may hold seconds of them."""
+COMMIT_TIMEOUT_S = 15.0
+BEAT_TIMEOUT_S = 15.0
+SPAN_BYTES = 400
+"""What a held span takes beside its bytes, about."""
+
+
+class SourcePosition(NamedTuple):
+    """Where one source partition stands, for metrics and health."""
+
+    position: int
+    """Next offset to re-key: everything before it is in the spans topic."""
+    end: int
+    """End of the log as far as known; -1: not yet."""
+    watermark_ns: int
+    """Newest span end that was re-keyed; 0: none."""
+    commit_age_ns: int
+    still_ns: int
+    """For how long something has been waiting without anything of it being re-keyed."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -50,28 +77,46 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Nothing to save: what was not committed is sent again by the new owner."""
+        self._tier.assignment += 1
+        self._tier.between_assignments = True
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """The loop finds out where to start."""
-        self._tier.assignment_changed = True
+        self._tier.assignment += 1
+        self._tier.between_assignments = False
 
 
 class _Held(NamedTuple):
     """One decoded record that was not sent yet."""
 
     offset: int
+    time_ns: int
+    """Newest valid span end, or the record's own time where it holds no span."""
     newest_ns: int
-    spans: list[Rekeyed]
+    """Newest valid span end; 0 for none."""
+    spans: list[Outgoing]
+    size_bytes: int
 
 
 class _Source:
-    """One source partition. It holds at most what one fetch gave: it is paused until that is sent."""
+    """One source partition in one assignment. It holds at most what one fetch gave: it is paused until that is sent."""
 
-    def __init__(self, next_offset: int) -> None:
+    def __init__(self, next_offset: int, fetches: int) -> None:
         self.next_offset = next_offset
-        self.newest_ns = 0
+        self.after_fetch = fetches
+        """Fetches that had begun when it was given its place know nothing of that place."""
+        self.committed = -1
+        self.committed_at_ns = time.monotonic_ns()
+        self.clock_ns = 0
+        self.watermark_ns = 0
         self.held: deque[_Held] = deque()
-        self.paused = False
+        self.moved_at_ns = time.monotonic_ns()
+        self.end_before = -1
+        """Where the log ended one heartbeat ago; -1: not known."""
+
+    @property
+    def sent_offset(self) -> int:
+        return self.held[0].offset if self.held else self.next_offset
 
 
 class RekeyTier:
@@ -82,36 +127,65 @@ class RekeyTier:
         settings: Settings,
         decoders: Mapping[str, Decoder],
         consumer: AIOKafkaConsumer,
-        producer: AIOKafkaProducer,
+        places: Places,
+        sender: SpanSender,
         publisher: Publisher,
     ) -> None:
         """`decoders`: by source topic."""
         self._settings = settings
         self._decoders = decoders
         self._consumer = consumer
-        self._producer = producer
+        self._places = places
+        self._sender = sender
         self._publisher = publisher
         self._limits = Limits(
             record_bytes_max=settings.join.record_bytes_max, dead_letter_payload=settings.join.dead_letter_payload
         )
+        self._skew_ns = settings.join_policy().skew_ns
+        self._ends = LogEnds(consumer)
         self._sources: dict[TopicPartition, _Source] = {}
+        self._placing: dict[TopicPartition, asyncio.Task[int]] = {}
+        self._alignment = self._new_alignment()
+        self._fetching: asyncio.Task[dict[TopicPartition, list[ConsumerRecord]]] | None = None
+        self._fetches = 0
+        self._yielded_ns = 0
+        self._create_time: set[str] = set()
+        self._dead_since_beat: dict[TopicPartition, int] = {}
         self._stopping = asyncio.Event()
-        self.assignment_changed = False
+        self.assignment = 0
+        """Counts what the group says of assignments."""
+        self.between_assignments = False
+        self._taken = 0
+        """The assignment that the sources belong to."""
         self.spans = 0
         self.records = 0
         self.dead_letters: dict[str, int] = {}
+        self.overruled: dict[TopicPartition, int] = {}
+        """How often a partition was no longer waited for."""
         self.turned_ns = time.monotonic_ns()
         """Monotonic time of the loop's last turn, for the watchdog."""
+
+    # -- outside ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Read until `stop`. The clients must be started; this does not close them."""
         self._consumer.subscribe(list(self._decoders), listener=_Listener(self))
-        while not self._stopping.is_set():
-            self.turned_ns = time.monotonic_ns()
-            if self.assignment_changed:
-                self.assignment_changed = False
-                await self._take_over()
-            await self._turn()
+        beating = asyncio.create_task(self._beat(), name="rekey-heartbeats")
+        try:
+            while not self._stopping.is_set():
+                self._turned()
+                if beating.done():
+                    beating.result()
+                    raise FatalError("the heartbeats of the re-key stage ended by themselves")
+                if not self._current and not self.between_assignments:
+                    await self._take_over()
+                self._place()
+                await self._turn()
+        finally:
+            ended = [beating, *self._placing.values(), *([self._fetching] if self._fetching is not None else [])]
+            for task in ended:
+                task.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
 
     def stop(self) -> None:
         """Ask the loop to finish what it has read and return."""
@@ -122,159 +196,293 @@ class RekeyTier:
         """Source partitions that wait for slower ones."""
         return sum(bool(source.held) for source in self._sources.values())
 
+    @property
+    def held_bytes(self) -> int:
+        """What waits to be sent, about."""
+        return sum(held.size_bytes for source in self._sources.values() for held in source.held)
+
+    @property
+    def retries(self) -> int:
+        """How often spans had to be sent again."""
+        return self._sender.retries
+
+    def positions(self) -> dict[TopicPartition, SourcePosition]:
+        """The standing of every owned partition whose place is known."""
+        now_ns = time.monotonic_ns()
+        found = {}
+        for at, source in self._sources.items():
+            end = self._ends.of(at)
+            waits = bool(source.held) or not 0 <= end <= source.next_offset
+            still_ns = now_ns - source.moved_at_ns if waits else 0
+            commit_age_ns = now_ns - source.committed_at_ns
+            found[at] = SourcePosition(source.sent_offset, end, source.watermark_ns, commit_age_ns, still_ns)
+        return found
+
+    def unplaced(self) -> dict[TopicPartition, int]:
+        """Owned partitions whose place is not known yet, and for how long that has been so, ns."""
+        return {at: self._places.searched_ns(at) for at in self._placing}
+
+    # -- assignment ---------------------------------------------------------------------------------------------------
+
     async def _take_over(self) -> None:
-        assigned = self._consumer.assignment()
-        self._sources = {partition: source for partition, source in self._sources.items() if partition in assigned}
-        try:
-            for partition in assigned - self._sources.keys():
-                at = await self._consumer.committed(partition)
-                if at is None:
-                    earliest = self._settings.kafka.start_from == "earliest"
-                    find = self._consumer.beginning_offsets if earliest else self._consumer.end_offsets
-                    at = (await find([partition]))[partition]
-                self._consumer.seek(partition, at)
-                self._sources[partition] = _Source(at)
-        except (IllegalStateError, KafkaError) as exc:
-            logger.warning("cannot take over the assigned partitions yet: %r", exc)
-            self.assignment_changed = True
+        """Forget the assignment before, with what it had under way, and look for the place of every partition."""
+        taken = self.assignment
+        for task in self._placing.values():
+            task.cancel()
+        await asyncio.gather(*self._placing.values(), return_exceptions=True)
+        if self._fetching is not None:
+            fetching, self._fetching = self._fetching, None
+            await asyncio.wait({fetching}, timeout=2 * POLL_MS / 1_000)
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        self._alignment = self._new_alignment()
+        self._sources = {}
+        self._placing = {
+            at: asyncio.create_task(self._places.find(at), name=f"place-{at.topic}-{at.partition}")
+            for at in self._consumer.assignment()
+        }
+        self._taken = taken
+
+    def _place(self) -> None:
+        """Seek where a place was found."""
+        for at, task in list(self._placing.items()):
+            if not task.done():
+                continue
+            del self._placing[at]
+            offset = task.result()
+            try:
+                self._consumer.seek(at, offset)
+            except IllegalStateError:
+                continue  # taken away meanwhile; the listener has left its note
+            self._sources[at] = _Source(offset, self._fetches)
+            logger.info("re-keying %s/%d from offset %d", at.topic, at.partition, offset)
+
+    def _new_alignment(self) -> Alignment[TopicPartition]:
+        rekey = self._settings.rekey
+        return Alignment(
+            ahead_ns=int(rekey.ahead_s * SECOND_NS),
+            hold_ns=int(rekey.hold_s_max * SECOND_NS),
+            behind_ns=int(rekey.hold_behind_s_max * SECOND_NS),
+        )
+
+    @property
+    def _current(self) -> bool:
+        """Whether the sources are those of the present assignment."""
+        return self._taken == self.assignment
+
+    # -- one turn -------------------------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
+        batches = await self._fetch()
+        dead: list[DeadLetter] = []
+        for at, records in batches.items():
+            source = self._sources.get(at)
+            if source is None or not self._current:
+                continue
+            if source.after_fetch >= self._fetches:
+                with suppress(IllegalStateError):  # taken away in this moment
+                    self._consumer.seek(at, source.next_offset)  # fetched before it had its place
+                continue
+            await self._decode(at, source, records, dead)
+        await self._set_aside(dead)
+        await self._release()
+
+    async def _fetch(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records, or nothing yet.
+
+        During a rebalance `getmany` waits for its end. It is left to wait, since the loop must go on to turn: the client
+        takes records only at its very end. It is not told to read what has no place: that would only raise an error.
+        """
+        if self._fetching is None:
+            self._fetches += 1
+            records_max = self._settings.kafka.batch_records_max
+            fetch = self._consumer.getmany(*self._sources, timeout_ms=POLL_MS, max_records=records_max)
+            self._fetching = asyncio.create_task(fetch, name="rekey-fetch")
+        done, _ = await asyncio.wait({self._fetching}, timeout=2 * POLL_MS / 1_000)
+        if not done:
+            return {}
+        fetching, self._fetching = self._fetching, None
         try:
-            batches = await self._consumer.getmany(
-                timeout_ms=POLL_MS, max_records=self._settings.kafka.batch_records_max
-            )
+            return fetching.result()
         except NoOffsetForPartitionError:
-            self.assignment_changed = True
-            return
+            return {}  # of a partition that has no place yet
         except OffsetOutOfRangeError as exc:
-            raise FatalError(
-                f"a source topic no longer holds the offset to re-key next ({exc}): its retention is shorter than the lag; "
-                f"reset the offsets of group {self._settings.rekey.group_id}"
-            ) from exc
+            if not self._current or self._placing:
+                return {}  # `Places` judges it
+            raise FatalError(f"{self._places.overtaken(str(exc))}") from exc
         except RecordTooLargeError as exc:
             raise FatalError(f"raise kafka.partition_fetch_bytes_max: {exc}") from exc
-        dead: list[DeadLetter] = []
-        for partition, records in batches.items():
-            source = self._sources.get(partition)
-            if source is not None:
-                await self._decode(partition.topic, source, records, dead)
+
+    async def _decode(
+        self, at: TopicPartition, source: _Source, records: list[ConsumerRecord], dead: list[DeadLetter]
+    ) -> None:
+        if records[0].timestamp_type == 0 and at.topic not in self._create_time:
+            self._create_time.add(at.topic)
+            warn_create_time(at.topic)
+        for record in records:
+            if record.offset < source.next_offset:
+                continue
+            held = await self._held(record, dead)
+            source.held.append(held)
+            source.clock_ns = max(source.clock_ns, held.time_ns)
+            source.next_offset = record.offset + 1
+            self.records += 1
+            await self._let_others()
+
+    async def _let_others(self) -> None:
+        """A turn of the event loop, if the last one was long ago."""
+        if time.monotonic_ns() - self._yielded_ns > TURN_NS_MAX:
+            await asyncio.sleep(0)
+            self._yielded_ns = time.monotonic_ns()
+
+    async def _held(self, record: ConsumerRecord, dead: list[DeadLetter]) -> _Held:
+        """A record decoded; what cannot be read of it goes to `dead`."""
+        record_ns = record.timestamp * 1_000_000
+        arrival = Arrival(record.topic, record.partition, record.offset, record_ns, record.value)
+        spans: list[Outgoing] = []
+        newest_ns = 0
+        try:
+            for index, item in enumerate(opened(self._decoders[record.topic], record.value, self._limits)):
+                if index:
+                    await self._let_others()
+                if isinstance(item, SpanFault):
+                    dead.append(arrival.dead_letter(self._limits, item.index, item.reason, item.detail))
+                    continue
+                if isinstance(item, Rekeyed):
+                    raise FatalError(f"{record.topic} is a re-keyed topic: it cannot be a source")
+                rekeyed = Rekeyed(record.topic, record.partition, record.offset, index, record_ns, item)
+                spans.append(outgoing(rekeyed, self._settings.rekey.spans_partitions))
+                if EARLIEST_NS <= item.end_ns <= record_ns + self._skew_ns:
+                    newest_ns = max(newest_ns, item.end_ns)
+        except DeadLetterError as exc:
+            dead.append(arrival.dead_letter(self._limits, -1, exc.reason, exc.detail))
+        size_bytes = SPAN_BYTES + sum(len(span.value) + SPAN_BYTES for span in spans)
+        return _Held(record.offset, newest_ns or max(record_ns, 1), newest_ns, spans, size_bytes)
+
+    async def _set_aside(self, dead: list[DeadLetter]) -> None:
+        for letter in dead:
+            at = TopicPartition(letter.topic, letter.partition)
+            n = self._dead_since_beat[at] = self._dead_since_beat.get(at, 0) + 1
+            check_ceiling(n, letter, self._settings.join.dead_letters_max)
         await self._publisher.dead_letters(dead)
         for letter in dead:
             self.dead_letters[letter.reason] = self.dead_letters.get(letter.reason, 0) + 1
-        await self._release()
-
-    async def _decode(self, topic: str, source: _Source, records: list[ConsumerRecord], dead: list[DeadLetter]) -> None:
-        skew_ns = self._settings.join_policy().skew_ns
-        turned_ns = time.monotonic_ns()
-        for record in records:
-            if record.offset < source.next_offset:
-                continue  # fetched before our seek
-            record_ns = record.timestamp * 1_000_000
-            spans: list[Rekeyed] = []
-            newest_ns = 0
-            try:
-                for index, item in enumerate(self._read(self._decoders[topic], record.value)):
-                    if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
-                        await asyncio.sleep(0)
-                        turned_ns = time.monotonic_ns()
-                    if isinstance(item, SpanFault):
-                        dead.append(self._letter(record, item.index, item.reason, item.detail))
-                        continue
-                    if isinstance(item, Rekeyed):
-                        raise FatalError(f"{topic} is a re-keyed topic: it cannot be a source")
-                    spans.append(Rekeyed(record.topic, record.partition, record.offset, index, record_ns, item))
-                    if EARLIEST_NS <= item.end_ns <= record_ns + skew_ns:
-                        newest_ns = max(newest_ns, item.end_ns)
-            except DeadLetterError as exc:
-                dead.append(self._letter(record, -1, exc.reason, exc.detail))
-            source.held.append(_Held(record.offset, newest_ns, spans))
-            source.newest_ns = max(source.newest_ns, newest_ns)
-            source.next_offset = record.offset + 1
-            self.records += 1
 
     async def _release(self) -> None:
-        """Send what no active source partition is far behind, commit it, and pause those that still hold something."""
-        owned = {at: source for at, source in self._sources.items() if at in self._consumer.assignment()}
-        active = [at for at, source in owned.items() if source.held or not self._idle(at, source)]
-        newest_ns = {at: source.newest_ns for at, source in owned.items() if source.newest_ns}
-        bound_ns = release_bound_ns(newest_ns, active, int(self._settings.rekey.ahead_s * 1e9))
-        spans: list[Rekeyed] = []
-        offsets: dict[TopicPartition, int] = {}
-        for at, source in owned.items():
-            while source.held and source.held[0].newest_ns <= bound_ns:
-                spans.extend(source.held.popleft().spans)
-                offsets[at] = source.held[0].offset if source.held else source.next_offset
-        if offsets:
-            spans.sort(key=lambda rekeyed: rekeyed.span.end_ns)
-            await self._send(spans)
-            self.spans += len(spans)
-            await self._commit(offsets)
-        for at, source in owned.items():
-            if bool(source.held) != source.paused:
-                source.paused = bool(source.held)
-                (self._consumer.pause if source.paused else self._consumer.resume)(at)
+        """Send what no partition that is waited for is far behind, commit it, and pause those that still hold something."""
+        if not self._current:
+            return
+        spans: list[Outgoing] = []
+        newest: dict[_Source, int] = {}
+        bound_ns = self._bound_ns()
+        for source in self._sources.values():
+            while source.held and source.held[0].time_ns <= bound_ns:
+                held = source.held.popleft()
+                spans.extend(held.spans)
+                newest[source] = max(newest.get(source, 0), held.newest_ns)
+                self._alignment.sent(held.time_ns)
+        if spans:
+            spans.sort(key=lambda span: span.end_ns)
+            refused = await self._sender.send(spans, self._turned)
+            await self._set_aside(refused)
+            self.spans += len(spans) - len(refused)
+        for source, newest_ns in newest.items():
+            source.moved_at_ns = time.monotonic_ns()
+            source.watermark_ns = max(source.watermark_ns, newest_ns)
+        await self._skip_gaps()
+        await self._commit()
+        self._pause()
 
-    def _idle(self, at: TopicPartition, source: _Source) -> bool:
-        """Nothing is left to read. An end that is not known yet may lie anywhere."""
-        end = self._consumer.highwater(at)
-        return end is not None and source.next_offset >= end
+    def _bound_ns(self) -> int:
+        standings = {
+            at: Standing(
+                clock_ns=source.clock_ns,
+                head_ns=source.held[0].time_ns if source.held else None,
+                at_end=0 <= self._ends.fetched(at) <= source.next_offset,
+            )
+            for at, source in self._sources.items()
+        }
+        full = self.held_bytes > self._settings.rekey.held_bytes_max
+        bound_ns, overruled = self._alignment.bound_ns(standings, time.monotonic_ns(), full=full)
+        for at in overruled:
+            self.overruled[at] = self.overruled.get(at, 0) + 1
+            reason = (
+                "no more may be held (rekey.held_bytes_max)"
+                if full
+                else "it held them for too long, or is too far back"
+            )
+            logger.warning("%s/%d is no longer waited for by the others: %s", at.topic, at.partition, reason)
+        return bound_ns
 
-    def _read(self, decode: Decoder, value: bytes | None) -> Iterable[Span | SpanFault | Rekeyed]:
-        if not value:
-            raise DeadLetterError("empty_record")
-        if len(value) > self._limits.record_bytes_max:
-            raise DeadLetterError("record_too_large", f"{len(value)} bytes")
-        return decode(value)
+    async def _skip_gaps(self) -> None:
+        """The log has offsets without records (of transactions, or compacted): they count as read.
 
-    def _letter(self, record: ConsumerRecord, index: int, reason: str, detail: str) -> DeadLetter:
-        return DeadLetter(
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            index=index,
-            reason=reason,
-            detail=detail,
-            timestamp_ns=record.timestamp * 1_000_000,
-            size_bytes=len(record.value or b""),
-            payload=record.value if self._limits.dead_letter_payload else None,
-        )
-
-    async def _send(self, spans: list[Rekeyed]) -> None:
-        """All spans, each to the partition of its trace; returns when every replica has them."""
-        by_partition: dict[int, list[Rekeyed]] = {}
-        partitions = self._settings.rekey.spans_partitions
-        for rekeyed in spans:
-            by_partition.setdefault(trace_partition(rekeyed.span.trace_id, partitions), []).append(rekeyed)
-        async for attempt in stamina.retry_context(
-            on=RetryableError, attempts=None, timeout=None, wait_initial=0.2, wait_max=10.0
-        ):
-            with attempt:
+        Not while a fetch is under way: the client counts as read what it has and we have not.
+        """
+        for at, source in self._sources.items():
+            gap = not source.held and self._ends.of(at) > source.next_offset
+            if gap and self._current and self._fetching is None:
                 try:
-                    acknowledged = [
-                        sent
-                        for partition, found in by_partition.items()
-                        for sent in await self._send_batches(partition, found)
-                    ]
-                    await asyncio.gather(*acknowledged)
-                except KafkaError as exc:
-                    raise RetryableError(f"re-keying failed: {exc!r}") from exc
+                    position = await timely(self._consumer.position(at), COMMIT_TIMEOUT_S, "a position")
+                except (IllegalStateError, KafkaError, RetryableError):
+                    continue
+                source.next_offset = max(source.next_offset, position)
+            if not source.held and 0 <= self._ends.of(at) <= source.next_offset:
+                source.moved_at_ns = time.monotonic_ns()
 
-    async def _send_batches(self, partition: int, spans: list[Rekeyed]) -> list[asyncio.Future[object]]:
-        topic = self._settings.rekey.spans_topic
-        sent: list[asyncio.Future[object]] = []
-        batch = self._producer.create_batch()
-        for rekeyed in spans:
-            key, value = rekeyed.span.trace_id.hex().encode(), encode(rekeyed)
-            if batch.append(key=key, value=value, timestamp=None) is None:
-                sent.append(await self._producer.send_batch(batch, topic, partition=partition))
-                batch = self._producer.create_batch()
-                if batch.append(key=key, value=value, timestamp=None) is None:
-                    raise FatalError(f"a re-keyed span of {len(value)} bytes does not fit into a batch")
-        sent.append(await self._producer.send_batch(batch, topic, partition=partition))
-        return sent
-
-    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+    async def _commit(self) -> None:
+        """Also where a partition begins, once: so that the next assignment finds its place however quiet it is."""
+        offsets = {
+            at: self._places.commit(source.sent_offset)
+            for at, source in self._sources.items()
+            if source.sent_offset != source.committed
+        }
+        if not offsets or not self._current:
+            return
         try:
-            await self._consumer.commit(offsets)
+            await timely(self._consumer.commit(offsets), COMMIT_TIMEOUT_S, "a commit of the re-key stage")
         except (CommitFailedError, IllegalStateError):
             logger.warning("a commit of the re-key stage was refused: the partitions have a new owner")
+            return
+        except (KafkaError, RetryableError) as exc:
+            logger.warning("a commit of the re-key stage failed, the next one will cover it: %r", exc)
+            return
+        for at, committed in offsets.items():
+            source = self._sources.get(at)
+            if source is not None:
+                source.committed, source.committed_at_ns = committed.offset, time.monotonic_ns()
+
+    def _pause(self) -> None:
+        """What the client says is paused, and what should be, made to agree."""
+        if not self._current:
+            return
+        assigned, paused = self._consumer.assignment(), self._consumer.paused()
+        for at, source in self._sources.items():
+            if at in assigned and bool(source.held) != (at in paused):
+                (self._consumer.pause if source.held else self._consumer.resume)(at)
+
+    def _turned(self) -> None:
+        self.turned_ns = time.monotonic_ns()
+
+    # -- heartbeats -----------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Tell the windows, each publish, whether what stood in the source a moment ago has been re-keyed."""
+        while True:
+            self._dead_since_beat.clear()
+            asked = [*self._sources, *self._placing]
+            answered = await self._ends.ask(asked)
+            beats = [self._heartbeat(at) for at in self._consumer.assignment()]
+            for at in asked:
+                if at in self._sources:
+                    self._sources[at].end_before = self._ends.of(at) if at in answered else -1
+            try:
+                await timely(self._publisher.heartbeats(beats), BEAT_TIMEOUT_S, "a heartbeat of the re-key stage")
+            except RetryableError as exc:
+                logger.warning("%s", exc)
+            await asyncio.sleep(self._settings.publish.interval_s)
+
+    def _heartbeat(self, at: TopicPartition) -> HeartbeatMessage:
+        source = self._sources.get(at) if self._current else None
+        caught_up = source is not None and 0 <= source.end_before <= source.sent_offset
+        return HeartbeatMessage(f"{at.topic}/{at.partition}", -1, 0, caught_up)

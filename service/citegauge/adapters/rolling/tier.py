@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
-STALE_INTERVALS = 3
 WEEK_EVERY_S = 3_600
 """How often, in as-of time, the 7 days are read again."""
 _decode = msgspec.json.Decoder(PaneMessage).decode
@@ -122,14 +121,13 @@ class RollTier:
         *,
         database: str,
         partitions: int,
-        interval_s: float,
-        topics: Collection[str],
+        as_of: AsOf,
         distance_routes: frozenset[str] = frozenset(),
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`store_rows` takes rows for the `windows` table; it must not block. `partitions`: of the panes topic.
 
-        `topics`: those that the join reads (`Settings.joined_topics`). `distance_routes`: whose scores are distances.
+        `as_of`: what the windows wait for. `distance_routes`: whose scores are distances.
         """
         self._reader = reader
         self._store_rows = store_rows
@@ -138,7 +136,7 @@ class RollTier:
         self._distance_routes = distance_routes
         self._wall_ns = wall_ns
         self._owned: dict[int, _Owned] = {}
-        self._as_of = AsOf(int(STALE_INTERVALS * interval_s * SECOND_NS), topics)
+        self._as_of = as_of
         self._told: set[str] = set()
         """Ignored sources that the log knows of."""
         self._stored_end_s = 0

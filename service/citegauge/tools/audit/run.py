@@ -14,9 +14,14 @@ from citegauge.pipeline import Decoder, Source
 from citegauge.ports import SqlReader
 from citegauge.settings import Settings
 from citegauge.tools.audit.partition import PartitionAudit, Range, opener
-from citegauge.tools.audit.report import AuditReport
+from citegauge.tools.audit.report import AuditReport, PartitionReport, SourceReport
+from citegauge.tools.audit.sources import audit_sources
 from citegauge.tools.audit.stored import StoredRows
 from citegauge.tools.audit.topic import Asked, Progress, audit_topic
+from citegauge.tools.audit.unread import PositionOf, ends_of, unread
+
+UNREAD_WAIT_INTERVALS = 6
+"""Publish intervals that a worker gets to read what stood in the logs when the audit began."""
 
 
 class KafkaSide(NamedTuple):
@@ -26,6 +31,8 @@ class KafkaSide(NamedTuple):
     """A started consumer without a group, with every partition of a topic."""
     committed: Callable[[TopicPartition], Awaitable[Commit | None]]
     """The worker's commit with its metadata."""
+    rekeyed_to: PositionOf
+    """Where re-keying stands in a source partition, says its commit."""
 
 
 async def run_audit(
@@ -35,9 +42,15 @@ async def run_audit(
     kafka: KafkaSide,
     asked: Asked,
     on_progress: Progress | None = None,
+    *,
+    unkeyed: Mapping[str, Decoder] | None = None,
 ) -> AuditReport:
-    """Audit the topics of `decoders`, which are those that the join reads. Raises `FatalError` or `RetryableError`."""
+    """Audit the topics of `decoders`, which are those that the join reads, and those that are re-keyed, `unkeyed`.
+
+    Raises `FatalError` or `RetryableError`.
+    """
     report = AuditReport()
+    joined_ends, source_ends = await ends_of(kafka.looking, decoders), await ends_of(kafka.looking, unkeyed or ())
     policies = settings.join_policy(), settings.score_policy()
     rekey = settings.rekey
     for topic, decode in decoders.items():
@@ -56,4 +69,34 @@ async def run_audit(
 
         async with kafka.looking(topic) as consumer:
             await audit_topic(consumer, asked, begin, kafka.committed, on_progress=on_progress, now_ns=time.time_ns())
+    if unkeyed:
+        await audit_sources(
+            settings,
+            unkeyed,
+            kafka.looking,
+            kafka.rekeyed_to,
+            asked,
+            report,
+            now_ns=time.time_ns(),
+            on_progress=on_progress,
+        )
+    until_s = time.monotonic() + UNREAD_WAIT_INTERVALS * settings.publish.interval_s
+
+    async def published_to(partition: TopicPartition) -> int | None:
+        commit = await kafka.committed(partition)
+        return None if commit is None else commit.position
+
+    async def rekeyed_to(partition: TopicPartition) -> int | None:
+        # Without a commit nothing is re-keyed yet; told to begin at the end, where that was cannot be known.
+        unknown = None if settings.kafka.start_from == "latest" else 0
+        committed = await kafka.rekeyed_to(partition)
+        return unknown if committed is None else committed
+
+    left = {
+        **await unread(kafka.looking, source_ends, rekeyed_to, until_s),
+        **await unread(kafka.looking, joined_ends, published_to, until_s),
+    }
+    read: list[PartitionReport | SourceReport] = [*report.partitions, *report.sources]
+    for one in read:
+        one.unread = left.get(TopicPartition(*one.place))
     return report

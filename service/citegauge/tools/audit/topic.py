@@ -7,22 +7,17 @@ that is still on its way; without a commit up to the end. The consumer is given,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from citegauge.domain.progress import Commit
-from citegauge.errors import ConfigError, FatalError
-from citegauge.pipeline import Record
+from citegauge.errors import ConfigError
 from citegauge.tools.audit.partition import PartitionAudit, Range
+from citegauge.tools.audit.reading import Reader, as_records
 
-FETCH_RECORDS_MAX = 5_000
-POLL_MS = 500
-QUIET_S_MAX = 30.0
-"""Without any record for so long, the broker is taken to be away."""
-NS_PER_MS = 1_000_000
 KEPT_S = {"panes": 30 * 86_400, "traces": 14 * 86_400, "late": 30 * 86_400}
 """How long the tables keep rows (the TTL in `sql/`)."""
 
@@ -74,7 +69,7 @@ async def audit_topic(
         commit = await committed(partition)
         first = (await consumer.beginning_offsets([partition]))[partition]
         last = (await consumer.end_offsets([partition]))[partition]
-        start = await _start(consumer, partition, asked.start_of(partition), (first, last))
+        start = await start_of(consumer, partition, asked.start_of(partition), (first, last))
         end = last if commit is None else min(commit.position, last)
         extent = Range(
             start=start,
@@ -90,7 +85,8 @@ async def audit_topic(
         await asyncio.to_thread(audit.finish)
 
 
-async def _start(consumer: AIOKafkaConsumer, partition: TopicPartition, given: str, log: tuple[int, int]) -> int:
+async def start_of(consumer: AIOKafkaConsumer, partition: TopicPartition, given: str, log: tuple[int, int]) -> int:
+    """Where a start as given on the command line (empty: none) lies in `log`, its first and its next offset."""
     first, last = log
     if not given:
         return first
@@ -103,30 +99,16 @@ async def _start(consumer: AIOKafkaConsumer, partition: TopicPartition, given: s
 async def _read(
     consumer: AIOKafkaConsumer, partition: TopicPartition, extent: Range, audit: PartitionAudit, tell: Progress | None
 ) -> None:
-    consumer.seek(partition, extent.start)
     others = consumer.assignment() - {partition}
     consumer.pause(*others)
     consumer.resume(partition)
-    position, quiet_s = extent.start, 0.0
-    while position < extent.end:
-        batch = await consumer.getmany(partition, timeout_ms=POLL_MS, max_records=FETCH_RECORDS_MAX)
-        records = [one for one in batch.get(partition, ()) if extent.start <= one.offset < extent.end]
+    reader = Reader(consumer, partition, extent.start, extent.end)
+    while not reader.done:
+        records = await reader.next()
         if records:
-            await asyncio.to_thread(audit.feed, _as_records(records))
-        # Also passes what leaves no record: aborted transactions and compacted offsets.
-        reached = await consumer.position(partition)
-        quiet_s = 0.0 if reached > position else quiet_s + POLL_MS / 1_000
-        position = reached
-        if quiet_s > QUIET_S_MAX:
-            raise FatalError(
-                f"no record of {audit.report.source} for {QUIET_S_MAX:g} s at offset {position}: is Kafka up?"
-            )
+            await asyncio.to_thread(audit.feed, as_records(records))
         if tell is not None:
-            tell(audit.report.source, min(position, extent.end) - extent.start, extent.end - extent.start)
-
-
-def _as_records(records: Iterable[object]) -> list[Record]:
-    return [Record(one.offset, one.timestamp * NS_PER_MS, one.value) for one in records]  # type: ignore[attr-defined]
+            tell(audit.report.source, min(reader.position, extent.end) - extent.start, extent.end - extent.start)
 
 
 def _unix_ms(text: str) -> int:

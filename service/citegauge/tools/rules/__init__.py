@@ -2,24 +2,25 @@
 
 * `model`: what a rule is, and the words of its annotations.
 * `quality`: the recorded series that gather what the workers compared, and the alerts on them.
-* `pipeline`: the alerts on the worker itself.
+* `pipeline`: the alerts on the worker itself; `stalls`: those on what stands still, which are looked at more often.
 * `render`: rules as YAML.
 """
 
 from __future__ import annotations
 
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules.model import Alert, Group
 from citegauge.tools.rules.pipeline import pipeline_group
 from citegauge.tools.rules.quality import baseline_group, quality_group
 from citegauge.tools.rules.render import render
+from citegauge.tools.rules.stalls import stalls_group
 
 __all__ = ["alerts", "rule_file", "rule_groups"]
 
 
 def rule_groups(settings: AlertSettings) -> tuple[Group, ...]:
     """All rules, in the order in which the file has them."""
-    return baseline_group(), quality_group(settings), pipeline_group(settings)
+    return baseline_group(), quality_group(settings), pipeline_group(settings), stalls_group(settings)
 
 
 def alerts(settings: AlertSettings) -> tuple[Alert, ...]:

@@ -5,8 +5,11 @@ Traffic that stops is `CitegaugeNoTraces`, never a quality of 0. What a number m
 
 from __future__ import annotations
 
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules.model import WHOLE, Alert, Group, looked_up
+
+MOVES_S = 60
+"""A partition of which something was read within so many seconds is not stuck."""
 
 
 def pipeline_group(settings: AlertSettings) -> Group:
@@ -37,17 +40,6 @@ def _down(settings: AlertSettings) -> tuple[Alert, ...]:
             description="Prometheus reaches no worker: nothing is measured, and no other rule can speak.",
             stalls=True,
         ),
-        Alert(
-            name="CitegaugeWorkerDown",
-            runbook="worker-down",
-            severity="ticket",
-            signal="pipeline",
-            expr=f"{up} == 0",
-            hold="10m",
-            keep="5m",
-            summary="{{ $labels.job }}: worker {{ $labels.instance }} does not answer",
-            description="Its partitions go to the other workers of the group, if there are any.",
-        ),
     )
 
 
@@ -62,11 +54,15 @@ def _traffic(settings: AlertSettings) -> tuple[Alert, ...]:
             runbook="no-traces",
             severity="page",
             signal="traffic",
-            # Unread records mean that the worker is stuck, which is another alert.
+            # Unread records mean that reading is stuck or behind, which are other alerts. A topic in motion, such as one of
+            # logs, always has some: what is read all the time is no reason to be silent about spans.
             expr=(
                 f"(sum by (job) (increase(citegauge_records_total[{settings.no_traces_s}s])) == 0)\n"
                 f"  and on (job) (sum by (job) ({route_day}) >= {settings.traces_min})\n"
-                f"  unless on (job) (sum by (job) (citegauge_position_lag_records) > 0)"
+                f"  unless on (job) ((citegauge_position_lag_records > 0)\n"
+                f"    unless on (job, instance, topic, partition) (citegauge_progress_age_seconds < {MOVES_S}))\n"
+                f"  unless on (job) (citegauge_position_lag_records > {settings.lag_records})\n"
+                f"  unless on (job) (citegauge_reading_paused == 1)"
             ),
             hold="5m",
             keep="10m",
@@ -104,10 +100,14 @@ def _reading(settings: AlertSettings) -> tuple[Alert, ...]:
             runbook="lag-seconds",
             severity="page",
             signal="pipeline",
+            # Where only records without spans come, the watermark stands: what is read there all the time is not behind.
             expr=(
                 f"max by (job, topic, partition) (time() - (citegauge_watermark_timestamp_seconds > 0))\n"
                 f"  > {settings.lag_s:g}\n"
-                f"  and on (job, topic, partition) (max by (job, topic, partition) (citegauge_position_lag_records) > 0)"
+                f"  and on (job, topic, partition) (max by (job, topic, partition) (citegauge_position_lag_records) > 0)\n"
+                f"  unless on (job, topic, partition)\n"
+                f"    ((max by (job, topic, partition) (citegauge_progress_age_seconds) < {MOVES_S})\n"
+                f"      and (max by (job, topic, partition) (delta(citegauge_watermark_timestamp_seconds[10m])) == 0))"
             ),
             hold="10m",
             keep="10m",
@@ -131,11 +131,14 @@ def _reading(settings: AlertSettings) -> tuple[Alert, ...]:
             runbook="commit-age",
             severity="ticket",
             signal="pipeline",
-            # An idle partition has nothing to commit.
+            # An idle partition has nothing to commit. In one without spans of ours only the lag moves.
             expr=(
                 f"max by (job, topic, partition) (citegauge_commit_age_seconds) > {settings.commit_age_s:g}\n"
                 f"  and on (job, topic, partition)\n"
-                f"    (max by (job, topic, partition) (delta(citegauge_watermark_timestamp_seconds[10m])) > 0)"
+                f"    ((max by (job, topic, partition) (delta(citegauge_watermark_timestamp_seconds[10m])) > 0)\n"
+                f"      or (max by (job, topic, partition) (changes(citegauge_position_lag_records[10m])) > 0))\n"
+                f"  unless on (job, topic, partition)\n"
+                f"    (max by (job, topic, partition) (citegauge_progress_age_seconds) >= {MOVES_S})"
             ),
             hold="5m",
             keep="10m",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from citegauge.domain.intervals import Z_95
-from citegauge.sections import AlertSettings
+from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules.model import DIGITS, ONE, PERCENT, THREE, WHOLE, Alert, Group, Recording, looked_up
 
 ROUTE = ("job", "route")
