@@ -189,7 +189,7 @@ class JoinSettings(Section):
     trace_panes_max: Count = 60
     """A trace's result uses only spans of its newest so many minutes."""
     trace_spans_max: Count = 400
-    """A trace with more spans is `truncated`."""
+    """A trace with more spans is `truncated`; its row shows its newest ones."""
     traces_max: Count = 500_000
     """Traces in flight per partition (about 1 kB each); past it the oldest open minute is closed early."""
     groups_max: Count = 2_000

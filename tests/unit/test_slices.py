@@ -10,8 +10,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from citegauge.conventions import DecodePolicy, decoder, reader
+from citegauge.conventions.base import IDS_MAX
 from citegauge.domain.policy import MINUTE_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit
+from citegauge.domain.span import Flag, Span
 from citegauge.pipeline import Limits, PartitionPipeline, Record, Source
 from support.core_logs import T0_NS
 
@@ -102,6 +104,27 @@ def test_no_record_holds_the_loop(encoding: str, make: Callable[[], bytes]) -> N
     worst = max(worst, time.process_time() - at)
     assert worst < HOLD_CPU_S_MAX
     print(f"{worst:.3f} s")
+
+
+@pytest.mark.parametrize("encoding", ["jsonl", "otlp_proto"], ids=["fast", "general"])
+def test_a_list_of_ids_without_end_is_cut_and_says_so(encoding: str) -> None:
+    """Every further span of the trace would go through all of them again; what was cut is not measured."""
+    ids = [f"c{number}" for number in range(IDS_MAX + 1)]
+    if encoding == "jsonl":
+        record = json.dumps(event(0, **{"retrieval.retrieved_ids": ids, "retrieval.scores": [0.5] * len(ids)})).encode()
+    else:
+        request = ExportTraceServiceRequest()
+        span = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"\1" * 16, span_id=b"\1" * 8)
+        span.end_time_unix_nano = T0_NS
+        values = span.attributes.add(key="retrieval.retrieved_ids").value.array_value.values
+        for one in ids:
+            values.add().string_value = one
+        record = request.SerializeToString()
+    (found,) = decoder(encoding, DecodePolicy())(record)
+    assert isinstance(found, Span)
+    assert found.ids == ids[:IDS_MAX]
+    assert found.flags & Flag.TRUNCATED
+    assert found.scores is None or len(found.scores) == IDS_MAX
 
 
 def test_a_flush_in_the_middle_of_a_record_has_all_of_it() -> None:

@@ -438,9 +438,7 @@ class RekeyTier:
     async def _commit(self) -> None:
         """Also where a partition begins, once: so that the next assignment finds its place however quiet it is."""
         offsets = {
-            at: source.sent_offset
-            for at, source in self._sources.items()
-            if source.sent_offset != source.committed
+            at: source.sent_offset for at, source in self._sources.items() if source.sent_offset != source.committed
         }
         if not offsets or not self._current:
             return
