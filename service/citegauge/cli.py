@@ -234,7 +234,8 @@ def migrate(config: Path | None) -> None:
 )
 def rules(config: Path | None, output: Path | None) -> None:
     """Write the alerts as a Prometheus rule file; thresholds stand in the section `alerts`, what to do in docs/runbooks."""
-    text = rule_file(load(config).alerts)
+    settings = load(config)
+    text = rule_file(settings.alerts, settings.web)
     if output is None:
         click.echo(text, nl=False)
         return
