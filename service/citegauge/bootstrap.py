@@ -49,6 +49,7 @@ from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
 from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
+from citegauge.tools.retries import log_retries
 from citegauge.tools.samples import hot_samples, rekey_samples, roll_samples, stalled, writer_samples
 from citegauge.tools.services import Claims, HotService, RekeyService, WebService, WriterService, faust_credentials
 from citegauge.tools.simulate_output import Encoding, WallClock
@@ -144,6 +145,7 @@ def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="blocking")
     loop.set_default_executor(threads)
     tame_collector()
+    log_retries()
     try:
         yield loop
     finally:
