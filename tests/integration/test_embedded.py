@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from citegauge.adapters.embedded import EmbeddedBroker
+from citegauge.adapters.kafka.installation import Installation
 from citegauge.errors import FatalError
+from citegauge.sections import KafkaSettings
+from citegauge.settings import Settings
+from support.kafka import create_topic
 
 _PARENT = """
 import asyncio, sys
@@ -72,6 +76,17 @@ async def test_a_program_that_is_no_broker_is_reported_with_its_words(
     with pytest.raises(FatalError, match="status 3: the disk is on fire"):
         await broker.start()
     assert broker.pid is None
+
+
+async def test_an_installation_can_claim_its_names() -> None:
+    """It keeps no commit metadata, so nobody is refused there; but the worker must start, and find its names free again."""
+    async with EmbeddedBroker() as broker:
+        panes = await create_topic(broker.bootstrap_servers, "panes")
+        settings = Settings(kafka=KafkaSettings(bootstrap_servers=broker.bootstrap_servers, panes_topic=panes))
+        installation = Installation(settings, "join", lambda: ["mine"])
+        await installation.claim()
+        await installation.claim()
+        assert installation.id == "mine"
 
 
 async def test_the_missing_wheel_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
