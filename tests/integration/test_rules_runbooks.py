@@ -109,8 +109,9 @@ def test_a_fall_of_scores_is_looked_for_in_scores(clickhouse: ClickHouse) -> Non
     assert {"score_hour", "score_day", "sd_day"} <= row.keys()
     assert not [name for name in row if "recall" in name]
     hour = clickhouse.query(
-        "SELECT avg(top1_score) AS mean, count() AS n FROM traces FINAL WHERE route = 'support' AND top_k_bucket = '1-5' "
-        "AND scorer = 'reranker:bge' AND top1_score IS NOT NULL AND pane >= now() - INTERVAL 1 HOUR AND model = {model:String}",
+        "SELECT avg(top1_score) AS mean, count() AS n FROM traces FINAL WHERE route = 'support' "
+        "AND top_k_bucket = '1-5' AND scorer = 'reranker:bge' AND top1_score IS NOT NULL "
+        "AND pane >= now() - INTERVAL 1 HOUR AND model = {model:String}",
         {"model": row["model"]},
     )
     assert row["n_hour"] == hour[0]["n"] > 1
