@@ -337,7 +337,7 @@ class WebSettings(Section):
 
     Of each, the 20 scorers with most scores."""
     token: SecretStr = SecretStr("")
-    """Asked for by everything but the health checks and the page's own files (`Authorization: Bearer …`)."""
+    """Asked for by everything but health checks, runbooks and the page's own files (`Authorization: Bearer …`)."""
     hosts: tuple[str, ...] = ()
     """Further names under which visitors may call it, such as a proxy's; loopback has its own."""
     requests_per_s: Annotated[float, Field(gt=0)] = 50.0

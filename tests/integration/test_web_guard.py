@@ -39,7 +39,7 @@ NUMBERS = [
     "/nowhere",
     "/api",
 ]
-OPEN = ["/healthz", "/readyz", "/", "/static/js/app.js", "/static/page.css"]
+OPEN = ["/healthz", "/readyz", "/", "/static/js/app.js", "/static/page.css", "/runbooks/", "/runbooks/down.md"]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -25,16 +25,21 @@ def number(value: float | None, digits: int = 3) -> str:
 def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str | None = None) -> Table:
     """One row per (route, top_k bucket): recall for every window and the newest hour's top-1 score; ▼ where one dropped.
 
-    Fits into 80 columns as long as names are short.
+    Traces of a route that have no bucket, such as halves, are told with its first row. Fits into 80 columns as long as names
+    are short.
     """
     recall: dict[tuple[str, str], dict[str, WindowStats]] = {}
     scores: dict[tuple[str, str], list[tuple[str, WindowStats]]] = {}
+    apart: dict[str, Mapping[int, int]] = {}
+    """By route: states over 24 h of traces that have no bucket, since their retrieval is missing or returned nothing."""
     for item in items:
         if item.group.model != MERGED:
             continue
         key = (item.group.route, item.group.top_k_bucket)
         if item.group.scorer == MERGED:
             recall.setdefault(key, {})[item.window.name] = stats(item.tally, with_scores=False)
+            if key[1] == UNKNOWN and item.window is WINDOWS[-1]:
+                apart[key[0]] = item.tally.states
         elif item.window.name == "1h":
             scores.setdefault(key, []).append((item.group.scorer, stats(item.tally, with_scores=True)))
     fallen = {(drop.route, drop.top_k_bucket) for drop in drops}
@@ -50,9 +55,12 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
     for name in ("n", "p25", "p50", "mean", "95 %"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("top-1 (1h)\np25/p50/p75", no_wrap=True)
+    bare = {key[0] for key, found in recall.items() if key[1] == UNKNOWN and not any(one.n for one in found.values())}
+    lines_of = {key[0]: key for key in sorted(recall, reverse=True) if key[1] != UNKNOWN or key[0] not in bare}
     for key in sorted(recall):
-        if key[1] == UNKNOWN and not any(one.n for one in recall[key].values()):
-            continue  # traces without a retrieval have no top_k; they stand in the counters
+        if key[0] in bare and key[1] == UNKNOWN and key[0] in lines_of:
+            continue  # told with the route's first line
+        beside = apart.get(key[0], {}) if lines_of.get(key[0], key) == key and key[0] in bare else {}
         found = [recall[key].get(window.name) for window in WINDOWS]
         columns = (
             [window.name for window in WINDOWS],
@@ -64,13 +72,26 @@ def window_table(items: Iterable[RollUp], drops: Sequence[Drop] = (), title: str
             [_score(scorer, one) for scorer, one in sorted(scores.get(key, []))] or ["–"],
         )
         table.add_row(
-            f"▼ {key[0]}" if key in fallen else key[0],
+            "\n".join((f"▼ {key[0]}" if key in fallen else key[0], *_beside(beside))),
             key[1],
             *("\n".join(lines) for lines in columns),
             style="bold red" if key in fallen else None,
             end_section=True,
         )
+    if bare:
+        table.caption = (
+            f"{table.caption}; +n: traces of 24 h without a top_k, such as a generation without its retrieval"
+        )
     return table
+
+
+def _beside(states: Mapping[int, int]) -> Iterator[str]:
+    """What a route's line says of traces that have no bucket."""
+    halves = states.get(State.no_retrieval, 0) + states.get(State.no_generation, 0)
+    empty = states.get(State.empty_retrieval, 0)
+    for what, n in (("halves", halves), ("empty", empty), ("other", sum(states.values()) - halves - empty)):
+        if n:
+            yield f"+{n} {what}"
 
 
 def _between(lower: float | None, upper: float | None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from citegauge.domain.score import UNKNOWN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -31,10 +33,13 @@ Json = dict[str, Any]
 
 
 def overview(rows: Sequence[WindowRow], signals: Sequence[Signal], now_ns: int, rows_max: int) -> Json:
-    """All roll-ups, one entry per route x top_k bucket, scores per scorer beside them, and what changed."""
+    """All roll-ups, one entry per route x top_k bucket, scores per scorer beside them, and what changed.
+
+    A route's traces that have no bucket stand with its largest one, as `apart`: their states by window.
+    """
     rollups = [row for row in rows if row.model == MERGED and row.retriever_version == MERGED]
     groups = _changed(_groups(rollups[:rows_max]), signals)
-    return {**_clock(rows, now_ns), "cut": len(rollups) > rows_max, "groups": groups}
+    return {**_clock(rows, now_ns), "cut": len(rollups) > rows_max, "groups": _folded(groups)}
 
 
 def detail(
@@ -88,6 +93,30 @@ def _groups(rollups: Iterable[WindowRow]) -> list[Json]:
         elif row.score_n:
             entry["scores"].setdefault(row.scorer, {})[row.window] = _score(row)
     return [found[key] for key in sorted(found, key=lambda key: (key[0], _bucket_order(key[1])))]
+
+
+def _folded(groups: Sequence[Json]) -> list[Json]:
+    """Without the groups of traces that have no bucket, such as halves, unless a route has nothing else."""
+    bare = {group["route"]: group for group in groups if _is_bare(group)}
+    kept = [group for group in groups if bare.get(group["route"]) is not group]
+    largest: dict[str, Json] = {}
+    for group in kept:
+        group["apart"] = {}
+        if group["route"] not in largest or _n(group) > _n(largest[group["route"]]):
+            largest[group["route"]] = group
+    for route, group in bare.items():
+        if route in largest:
+            largest[route]["apart"] = {name: window["states"] for name, window in group["windows"].items()}
+    return [{"apart": {}, **group} for group in groups if "apart" in group or group["route"] not in largest]
+
+
+def _is_bare(group: Json) -> bool:
+    return group["top_k_bucket"] == UNKNOWN and not _n(group) and not group["scores"]
+
+
+def _n(group: Json) -> int:
+    """Measured traces of the longest window that it has."""
+    return max((int(window["n"]) for window in group["windows"].values()), default=0)
 
 
 def _changed(groups: list[Json], signals: Iterable[Signal]) -> list[Json]:

@@ -4,7 +4,7 @@ import { groupAddress } from "./address.js";
 import { changeText, intervalText, isSure, weight } from "./change.js";
 import { arrange, h, setAttribute, setText, svg } from "./dom.js";
 import { count, NONE, percent, ratio, score, windowName } from "./format.js";
-import { statesBar, total } from "./states.js";
+import { ordered, STATES, statesBar, total } from "./states.js";
 
 const ROWS_DRAWN_MAX = 400;
 const FILTER_FROM_ROWS = 9;
@@ -83,9 +83,10 @@ function createRow({ route, top_k_bucket: bucket }) {
   const changes = ["recall", "top-1"].map((name, at) => h("td", { class: `change ${at ? "" : "edge"}`, role: "cell", "data-label": name }));
   const spread = h("td", { class: "spread edge", role: "cell" });
   const states = h("td", { class: "statescell edge", role: "cell" });
+  const apart = h("span", { class: "apart" });
   const only = (text) => h("td", { class: "cardlabel", role: "presentation", "aria-hidden": "true" }, text);
   const element = h("tr", { role: "row", class: "row" },
-    h("th", { scope: "row", role: "rowheader" }, h("a", { href: address, title: route }, route)),
+    h("th", { scope: "row", role: "rowheader" }, h("a", { href: address, title: route }, route), apart),
     h("td", { class: "bucket", role: "cell" }, bucket), spread, only("change"), ...changes,
     SHOWN.flatMap((window) => [only(windowName(window)), ...cells[window]]), only("top-1"), ...scores, scorer, states);
   element.addEventListener("click", (event) => {
@@ -103,6 +104,7 @@ function createRow({ route, top_k_bucket: bucket }) {
     updateScore(scores, scorer, group.scores, fell("score"));
     spread.replaceChildren(spreadMark(group.windows["1h"], group.windows["24h"]));
     updateStates(states, group.windows["1h"]?.states ?? {});
+    updateApart(apart, route, group.apart["1h"] ?? {});
   }
   return { element, update };
 }
@@ -152,6 +154,17 @@ function updateStates(cell, states) {
   const bar = statesBar(states);
   if (cell.firstChild?.getAttribute?.("aria-label") === bar.getAttribute("aria-label")) return;
   cell.replaceChildren(bar, h("span", { class: "num muted" }, all ? percent(states.measured ?? 0, all) : NONE));
+}
+
+/** Traces of the route that have no top_k, such as halves: they have no row of their own. */
+function updateApart(cell, route, states) {
+  const parts = ordered(states);
+  const said = parts.map(([name, n]) => `${name} ${count(n)}`).join(", ");
+  if (cell.dataset.said === said) return;
+  cell.dataset.said = said;
+  cell.replaceChildren(...parts.map(([name, n]) =>
+    h("a", { href: groupAddress(route, "unknown", { state: name }), title: `1 h, top_k not known: ${STATES[name] ?? name}` },
+      `+${count(n)} ${name}`)));
 }
 
 /** p25 to p75 as a box and p50 as a line on a scale from 0 to 1; the p50 of 24 h as a dot, to see a shift at a glance. */
