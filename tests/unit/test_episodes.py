@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -79,8 +79,8 @@ def test_an_episode_is_all_that_is_told_of_a_drop() -> None:
     assert (found.started_s, found.detected_s, found.worst_s, found.ended_s) == (540, 660, 720, 840)
     assert (found.worst.after, found.newest.after, found.ongoing) == (0.3, 0.42, False)
     assert found.sentence == (
-        "support (top_k 1-5): mean cited-chunk recall fell by 50 % (95 %: 45 to 55 %) at worst, at 1 Jan 00:12 UTC, from 0.600 "
-        "to 0.300 (n = 400): started about 1 Jan 00:09, detected 1 Jan 00:11, ended 1 Jan 00:14"
+        "support (top_k 1-5): mean cited-chunk recall fell by 50 % (95 %: 45 to 55 %) at worst, at 1 Jan 00:12 UTC, "
+        "from 0.600 to 0.300 (n = 400): started about 1 Jan 00:09, detected 1 Jan 00:11, ended 1 Jan 00:14"
     )
     (going,) = follow(_judged(_fall(0.3), _fall(0.42)))
     assert going.sentence.endswith("goes on")
@@ -114,7 +114,7 @@ def test_episodes_keep_their_order(levels: list[float | None]) -> None:
         assert (one.worst.after, one.newest.after) == (min(run), run[-1])
         assert one.started_s <= one.detected_s <= one.worst_s
         assert one.ended_s is None or one.ended_s > one.worst_s
-    for one, after in zip(found, found[1:], strict=False):
+    for one, after in pairwise(found):
         assert one.ended_s is not None
         assert one.ended_s < after.detected_s
     assert all(one.ended_s is not None for one in found[:-1])

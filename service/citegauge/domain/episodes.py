@@ -88,8 +88,9 @@ class Episode:
         worst = self.worst
         ends = "goes on" if self.ended_s is None else f"ended {day_clock(self.ended_s)}"
         return (
-            f"{worst.name} {worst.by} at worst, at {day_clock(self.worst_s)} UTC, from {worst.before:.3f} to "
-            f"{worst.after:.3f} (n = {worst.n}): started about {day_clock(self.started_s)}, detected {day_clock(self.detected_s)}, {ends}"
+            f"{worst.name} {worst.by} at worst, at {day_clock(self.worst_s)} UTC, "
+            f"from {worst.before:.3f} to {worst.after:.3f} (n = {worst.n}): "
+            f"started about {day_clock(self.started_s)}, detected {day_clock(self.detected_s)}, {ends}"
         )
 
     def as_dict(self) -> dict[str, object]:

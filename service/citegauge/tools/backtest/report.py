@@ -81,8 +81,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"{fired.rule.name}: {f'fires {n} times' if n > 1 else 'fires once' if n else 'does not fire'}")
     if report.episodes:
         console.print("\nEpisodes, as the page tells them:")
-    for one in report.episodes[:FIRINGS_SHOWN_MAX]:
-        console.print(f"  {one.sentence}", highlight=False, markup=False, soft_wrap=True)
+    for episode in report.episodes[:FIRINGS_SHOWN_MAX]:
+        console.print(f"  {episode.sentence}", highlight=False, markup=False, soft_wrap=True)
     if report.plan.not_replayable:
         names = ", ".join(rule.name for rule, _ in report.plan.not_replayable)
         console.print(f"\nNot replayable, because what they read is not stored (--json says what): {names}")
