@@ -33,8 +33,8 @@ def test_only_the_traffic_moved() -> None:
     """Mix stands first, and the same groups are said to be what they were."""
     assert said({EASY: (900, 0.7), HARD: (100, 0.3)}, {EASY: (100, 0.7), HARD: (900, 0.3)}) == (
         "Mean recall of all routes fell by 48 %, from 0.660 to 0.340; in absolute terms -0.320: traffic moved "
-        "to groups that always cited less (-0.320); within the same groups there is no change that is beyond chance and matters "
-        "(+0.000, 95 %: -0.037 to +0.037)."
+        "to groups that always cited less (-0.320); within the same groups there is no change that is beyond chance "
+        "and matters (+0.000, 95 %: -0.037 to +0.037)."
     )
 
 
