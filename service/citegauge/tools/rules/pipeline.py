@@ -6,7 +6,7 @@ Traffic that stops is `CitegaugeNoTraces`, never a quality of 0. What a number m
 from __future__ import annotations
 
 from citegauge.section_alerts import AlertSettings
-from citegauge.tools.rules.model import WHOLE, Alert, Group, looked_up
+from citegauge.tools.rules.model import SHARE, WHOLE, Alert, Group, looked_up
 
 MOVES_S = 60
 """A partition of which something was read within so many seconds is not stuck."""
@@ -259,7 +259,7 @@ def _input(settings: AlertSettings) -> tuple[Alert, ...]:
             ),
             hold="15m",
             keep="30m",
-            summary="{{ $labels.job }}: {{ $value | humanizePercentage }} of spans came after their minute had closed",
+            summary=f"{{{{ $labels.job }}}}: {SHARE} of spans came after their minute had closed",
             description="In the last hour. Late spans change no trace and no minute; they are in the table late.",
         ),
     )
