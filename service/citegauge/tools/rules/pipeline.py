@@ -13,6 +13,7 @@ def pipeline_group(settings: AlertSettings) -> Group:
     """The alerts."""
     rules = [
         *_down(settings),
+        _waiting(),
         *_traffic(settings),
         *_reading(settings),
         *_storing(),
@@ -48,6 +49,21 @@ def _down(settings: AlertSettings) -> tuple[Alert, ...]:
             summary="{{ $labels.job }}: worker {{ $labels.instance }} does not answer",
             description="Its partitions go to the other workers of the group, if there are any.",
         ),
+    )
+
+
+def _waiting() -> Alert:
+    return Alert(
+        name="CitegaugeWaiting",
+        runbook="waiting",
+        severity="page",
+        signal="pipeline",
+        expr="max by (job, instance, for) (citegauge_waiting) == 1",
+        hold="5m",
+        keep="5m",
+        summary="{{ $labels.job }}: {{ $labels.instance }} has not started, because {{ $labels.for }} does not answer",
+        description="It reads nothing, and starts by itself when it is there. Its log names the cause and the setting.",
+        stalls=True,
     )
 
 
