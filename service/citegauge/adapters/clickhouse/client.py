@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5
 SEND_RECEIVE_TIMEOUT_S = 60
+_CLOSE_WAIT_S = 0.5
 EMBEDDED_READERS_MAX = 4
 """Engine handles that answer queries at the same time in one process; more callers wait for a free one."""
 
@@ -225,10 +226,15 @@ class _SharedConnection:
     reader = writer
 
     def close(self) -> None:
-        with self._lock:
+        # Who connects to a server that does not answer holds the lock for a minute: the end does not wait for that.
+        if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
+            return
+        try:
             if self._client is not None:
                 self._client.close()
                 self._client = None
+        finally:
+            self._lock.release()
 
 
 class _HandlePool:
