@@ -49,6 +49,7 @@ from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
 from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
+from citegauge.tools.prepare import Preparation, PrepareService
 from citegauge.tools.retries import log_retries
 from citegauge.tools.samples import hot_samples, rekey_samples, roll_samples, stalled, writer_samples
 from citegauge.tools.services import Claims, HotService, RekeyService, WebService, WriterService, faust_credentials
@@ -119,9 +120,9 @@ def run_worker(settings: Settings, role: Role = "all") -> None:
     """Run until a signal; returns after a clean stop. Raises what made it crash."""
     worker = Worker(settings, role)
     with _event_loop(worker) as loop:
-        loop.run_until_complete(worker.prepare())
+        preparing = PrepareService(worker.preparation, worker.prepared)
         with watchdog(worker.stalled, settings.web.stall_exit_s):
-            supervise.run(worker.supervisor(loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
+            supervise.run(worker.supervisor(preparing, loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
 
 
 def tame_collector() -> None:
@@ -244,7 +245,7 @@ def run_demo(options: DemoOptions) -> None:
     )
     try:
         with _event_loop(worker) as loop:
-            loop.run_until_complete(worker.prepare())
+            loop.run_until_complete(worker.preparation.run())
             supervise.run(worker.supervisor(screen, loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
     finally:
         asyncio.run(broker.stop())
@@ -284,6 +285,7 @@ class Worker:
             )
             self.roll.meet = self.installation.meet
         self.web_port = 0
+        self.preparation = Preparation(settings, lambda: migrate(self.database, settings), self.installation.claim)
         self._exporter = Exporter(self.samples)
         self._web = WebService(settings.web, self.web_sources(), self._listening)
 
@@ -292,7 +294,7 @@ class Worker:
     def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
         """Faust's worker around everything; `supervise.run` runs it until a signal or a crash."""
         settings, role = self.settings, self.role
-        services: list[mode.Service] = [self._web, Claims(self.installation), *extra]
+        services: list[mode.Service] = [self._web, *extra, Claims(self.installation)]
         unkeyed = build_decoders(settings, keyed=False)
         if role in ("all", "rekey") and unkeyed:
             services.append(RekeyService(settings, unkeyed, self.installation, self._rekeying))
@@ -307,19 +309,10 @@ class Worker:
         app = build_app(self.roll, settings.kafka, settings.publish.interval_s, faust_credentials(settings.kafka))
         return faust.Worker(app, *services, **options)
 
-    async def prepare(self) -> None:
-        """Migrations, topics and whose they are, before anything reads. Raises `FatalError` or `RetryableError`."""
-        if self.settings.clickhouse.migrate_on_start:
-            applied = await asyncio.to_thread(migrate, self.database, self.settings)
-            if applied:
-                logger.info("applied %s", ", ".join(applied))
-        admin = await clients.admin(self.settings.kafka)
-        try:
-            await clients.ensure_topics(admin, self.settings.kafka, clients.topics(self.settings))
-            await clients.check_sources(admin, self.settings)
-        finally:
-            await admin.close()
-        await self.installation.claim()
+    def prepared(self) -> None:
+        """All is there: from now on standing still is a fault."""
+        if self.roll is not None:
+            self.roll.turned_ns = time.monotonic_ns()
 
     def _joining(self, hot: HotTier, publisher: Publisher) -> None:
         self.hot, self.publisher = hot, publisher
@@ -363,6 +356,7 @@ class Worker:
 
     def samples(self) -> Iterator[Sample]:
         """Everything that `/metrics` shows."""
+        yield from self.preparation.samples()
         writers: list[tuple[str, RowWriter]] = []
         if self.roll is not None:
             limits = self.settings.web.series_max, self.settings.alerts.as_of_stale_s
@@ -376,16 +370,18 @@ class Worker:
         yield from writer_samples(writers)
 
     def stalled(self, limit_s: float) -> Sequence[str]:
-        """A line for each part that has made no progress for longer than `limit_s`."""
-        return stalled(self.hot, self.roll, self.rekey, limit_s)
+        """A line for each part that has made no progress for longer than `limit_s`; waiting at the start is no stall."""
+        return () if self.preparation.waiting else stalled(self.hot, self.roll, self.rekey, limit_s)
 
     def healthy(self) -> Health:
         """Progress, not mere liveness."""
         lines = self.stalled(self.settings.web.stall_s)
-        return Health(ok=not lines, lines=tuple(lines) or ("making progress",))
+        return Health(ok=not lines, lines=tuple(lines) or (self.preparation.waiting or "making progress",))
 
     def ready(self) -> Health:
         """Whether the windows are to be believed: restored, and nothing is being re-read in silence."""
+        if self.preparation.waiting:
+            return Health(ok=False, lines=(self.preparation.waiting,))
         lines = []
         if self.roll is not None and not self.roll.ready:
             lines.append("the windows are not restored from ClickHouse yet")

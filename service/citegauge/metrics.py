@@ -261,6 +261,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("citegauge_commits_lost_total", "counter", "commits", (), "Commits refused: the partition had moved on."),
     Metric("citegauge_panes_unacknowledged", "gauge", "messages", (), "Panes-topic messages of open minutes."),
     Metric("citegauge_panes_unreadable_total", "counter", "messages", (), "Panes-topic messages that are not ours."),
+    Metric(
+        "citegauge_waiting",
+        "gauge",
+        "bool",
+        ("for",),
+        "1 while the start waits for clickhouse or kafka, and nothing is read.",
+    ),
     Metric("citegauge_windows_ready", "gauge", "bool", (), "1 once the windows are restored from ClickHouse."),
 )
 

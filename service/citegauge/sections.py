@@ -346,6 +346,10 @@ class WebSettings(Section):
     """Requests of one address that are answered at once."""
     request_bytes_max: Count = 4_096
     """A longer request body is refused; no endpoint wants one."""
+    header_timeout_s: Seconds = 60.0
+    """A connection on which no whole request has come for so long is closed."""
+    connections_max: Count = 500
+    """Connections that are open at the same time; more are closed at once."""
     stall_s: Seconds = 60.0
     """Without progress for so long, /healthz fails."""
     stall_exit_s: Seconds = 300.0

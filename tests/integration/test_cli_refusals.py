@@ -15,7 +15,6 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
 from citegauge.domain.progress import Clock, Commit
-from support.clickhouse import free_port
 from support.kafka import create_topic
 from support.worker import Site, WorkerProcess, pairs, produce, traffic
 from support.worker_tables import assert_equal, commits, expected, read_topic, stored
@@ -93,17 +92,6 @@ def test_a_port_that_is_taken(make_site: MakeSite, tmp_path: Path) -> None:
         holder.listen()
         port = holder.getsockname()[1]
         refused(make_site(partitions=1, WEB__PORT=str(port)), tmp_path, str(port), "web.port")
-
-
-def test_nobody_answers(make_site: MakeSite, tmp_path: Path) -> None:
-    """Neither Kafka nor ClickHouse is there: the line names the address and the setting."""
-    nowhere = f"127.0.0.1:{free_port()}"
-    refused(make_site(partitions=1, KAFKA__BOOTSTRAP_SERVERS=nowhere), tmp_path, nowhere, "kafka.bootstrap_servers")
-    refused(
-        make_site(partitions=1, CLICKHOUSE__URL=f"http://{nowhere}"),
-        tmp_path,
-        f"no ClickHouse answers at {nowhere} (clickhouse.url)",
-    )
 
 
 def test_a_topic_of_something_else(make_site: MakeSite, tmp_path: Path) -> None:

@@ -159,6 +159,10 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
         story(changes={key("citegauge_windows_ready"): then(1, 0)}),
         {"CitegaugeWindowsNotReady": 1},
     ),
+    "a start waits": (
+        story(changes={key("citegauge_waiting", **{"for": "kafka"}): then(0, 1)}),
+        {"CitegaugeWaiting": 1},
+    ),
     "the worker is gone": (
         gone(pipeline()) | {key("up"): then(1, 0)},
         {"CitegaugeDown": 1, "CitegaugeWorkerDown": 1},

@@ -102,7 +102,6 @@ WRONG = {
     "no client certificate": ("SSL", {"KAFKA__SSL_CERTFILE": "", "KAFKA__SSL_KEYFILE": ""}, "kafka."),
     "missing authority file": ("PLAIN", {"KAFKA__SSL_CAFILE": "/nowhere/ca.pem"}, "kafka.ssl_cafile"),
     "no certificate in the file": ("SSL", {"KAFKA__SSL_CERTFILE": "/dev/null"}, "kafka.ssl_certfile"),
-    "plain text": ("PLAIN", {"KAFKA__SECURITY_PROTOCOL": "PLAINTEXT"}, "kafka."),
     "ClickHouse's authority": ("PLAIN", {"CLICKHOUSE__CA_CERT": ""}, "ClickHouse"),
 }
 

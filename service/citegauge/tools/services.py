@@ -192,8 +192,11 @@ class WebService(mode.Service):
     async def on_start(self) -> None:
         """Listen. Raises `FatalError` naming the settings when the port is taken."""
         host, port = self._settings.host, self._settings.port
-        self._runner = web.AppRunner(self._app, access_log=None)
+        # aiohttp's timer runs from the connection or the last answer on, whatever comes byte by byte meanwhile.
+        timeout_s = self._settings.header_timeout_s
+        self._runner = web.AppRunner(self._app, access_log=None, keepalive_timeout=timeout_s)
         await self._runner.setup()
+        _bound_connections(self._runner, self._settings.connections_max)
         try:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as exc:
@@ -208,6 +211,20 @@ class WebService(mode.Service):
         """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _bound_connections(runner: web.AppRunner, connections_max: int) -> None:
+    """Close at once what comes past the bound: every connection is a file descriptor, which Kafka and ClickHouse need."""
+    server = runner.server
+    assert server is not None
+    made = server.connection_made
+
+    def bounded(handler: Any, transport: asyncio.Transport) -> None:
+        made(handler, transport)
+        if len(server.connections) > connections_max:
+            transport.abort()
+
+    server.connection_made = bounded  # type: ignore[method-assign]
 
 
 def faust_credentials(kafka: KafkaSettings) -> Any:

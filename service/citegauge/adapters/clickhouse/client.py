@@ -10,12 +10,13 @@ Rows travel as JSON lines made by msgspec: 3 us a row, where the driver's native
 from __future__ import annotations
 
 import re
+import ssl
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, LifoQueue
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import clickhouse_connect
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5
 SEND_RECEIVE_TIMEOUT_S = 60
+_CLOSE_WAIT_S = 0.5
+_Cause = TypeVar("_Cause", bound=BaseException)
 EMBEDDED_READERS_MAX = 4
 """Engine handles that answer queries at the same time in one process; more callers wait for a free one."""
 
@@ -225,10 +228,15 @@ class _SharedConnection:
     reader = writer
 
     def close(self) -> None:
-        with self._lock:
+        # Who connects to a server that does not answer holds the lock for a minute: the end does not wait for that.
+        if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
+            return
+        try:
             if self._client is not None:
                 self._client.close()
                 self._client = None
+        finally:
+            self._lock.release()
 
 
 class _HandlePool:
@@ -331,7 +339,7 @@ def _open_embedded(target: EmbeddedTarget, database: str, priority: int) -> Clie
 
 def _by_fate(what: str, error: ClickHouseError, *, answered: bool) -> RetryableError | FatalError:
     """`answered`: this server has done something for us before, so that its refusals may pass (`codes.ACCESS`)."""
-    if (nobody := _unreached(error)) is not None:
+    if (nobody := _behind(error, NewConnectionError)) is not None:
         return RetryableError(f"no ClickHouse answers at {nobody.conn.host}:{nobody.conn.port} (clickhouse.url)")
     code = error.code if isinstance(error, Error) else None
     fault = _unnumbered(error) if code is None else fault_of(code)
@@ -347,12 +355,14 @@ def _unnumbered(error: ClickHouseError) -> Fault:
     if (found := _STATUS.search(str(error))) is not None:
         status = int(found[1])
         return "server" if status >= 500 or status in _PASSING_STATUSES else "access"
+    if _behind(error, ssl.SSLCertVerificationError) is not None:
+        return "access"
     return "server" if isinstance(error, OperationalError) else "ours"
 
 
-def _unreached(error: BaseException | None) -> NewConnectionError | None:
-    """The failed connection behind an error of the driver, whose own text is an address three times over."""
-    while error is not None and not isinstance(error, NewConnectionError):
+def _behind(error: BaseException | None, kind: type[_Cause]) -> _Cause | None:
+    """The exception of this kind behind an error of the driver, whose own text is an address three times over."""
+    while error is not None and not isinstance(error, kind):
         reason = getattr(error, "reason", None)  # a text in ssl's
         error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
     return error

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 from aiokafka.structs import OffsetAndMetadata
 
 from citegauge.domain.progress import Commit
@@ -33,6 +34,7 @@ MESSAGE_BYTES = "max.message.bytes"
 MESSAGE_BYTES_MAX = 1_048_588
 """Kafka's default for `max.message.bytes`."""
 
+_PROBE_S_MAX = 3.0
 _LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -105,14 +107,42 @@ def producer(settings: KafkaSettings) -> AIOKafkaProducer:
 
 
 async def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
-    """A started admin client. Raises `RetryableError` when no broker answers."""
+    """A started admin client. Raises `RetryableError` when no broker answers, `FatalError` when one refuses us."""
     client = AIOKafkaAdminClient(**security(settings), client_id="citegauge-admin")
     try:
         await client.start()
     except KafkaConnectionError as exc:
         await client.close()
-        raise RetryableError(f"no Kafka broker answers at {settings.bootstrap_servers} ({_access(settings)})") from exc
+        kind = FatalError if await _refused(settings) else RetryableError
+        raise kind(f"no Kafka broker answers at {settings.bootstrap_servers} ({_access(settings)})") from exc
     return client
+
+
+async def _refused(settings: KafkaSettings) -> bool:
+    """Whether somebody is there who does not accept our certificates or our password.
+
+    aiokafka logs why a broker did not answer, and raises the same whether none is there or one refuses us. Plain text can
+    not be told: what closes the connection may be a broker that wants TLS, or a proxy whose broker is away.
+    """
+    if settings.security_protocol == "PLAINTEXT":
+        return False
+    for address in settings.bootstrap_servers.split(","):
+        host, _, port = address.strip().rpartition(":")
+        with suppress(OSError, TimeoutError, ValueError):
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), _PROBE_S_MAX)
+            writer.close()
+            return True
+    return False
+
+
+@contextmanager
+def translated(settings: KafkaSettings) -> Iterator[None]:
+    """Turn aiokafka's exceptions into ours: what passes by itself is worth another try, what does not ends the start."""
+    try:
+        yield
+    except KafkaError as exc:
+        kind = RetryableError if exc.retriable else FatalError
+        raise kind(f"Kafka at {settings.bootstrap_servers}: {exc!r} ({_access(settings)})") from exc
 
 
 def _access(settings: KafkaSettings) -> str:
@@ -191,7 +221,8 @@ async def ensure_topics(client: AIOKafkaAdminClient, settings: KafkaSettings, wa
                 continue
             for error in response.topic_errors:
                 if error[1] not in (0, 36):  # 36: another worker was faster
-                    raise FatalError(f"cannot create topic {topic.name}: error {error[1]} {error[2:]}")
+                    kind = RetryableError if for_code(error[1]).retriable else FatalError
+                    raise kind(f"cannot create topic {topic.name}: error {error[1]} {error[2:]}")
             if topic.source:
                 logger.warning("created %s: if traces should be there already, the topic's name is wrong", topic.name)
         elif topic.exact:

@@ -17,6 +17,7 @@ def pipeline_group(settings: AlertSettings) -> Group:
     rules = [
         _watchdog(settings),
         *_down(settings),
+        _waiting(),
         *_traffic(settings),
         *_reading(settings),
         *_storing(),
@@ -58,6 +59,21 @@ def _down(settings: AlertSettings) -> tuple[Alert, ...]:
             description="Prometheus reaches no worker: nothing is measured, and no other rule can speak.",
             stalls=True,
         ),
+    )
+
+
+def _waiting() -> Alert:
+    return Alert(
+        name="CitegaugeWaiting",
+        runbook="waiting",
+        severity="page",
+        signal="pipeline",
+        expr="max by (job, instance, for) (citegauge_waiting) == 1",
+        hold="5m",
+        keep="5m",
+        summary="{{ $labels.job }}: {{ $labels.instance }} has not started, because {{ $labels.for }} does not answer",
+        description="It reads nothing, and starts by itself when it is there. Its log names the cause and the setting.",
+        stalls=True,
     )
 
 
