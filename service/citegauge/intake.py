@@ -16,7 +16,7 @@ from citegauge.errors import DeadLetterError, FatalError
 from citegauge.ports import DeadLetter
 
 Decoder = Callable[[bytes], Iterable[Span | SpanFault | Rekeyed]]
-"""A source's records to spans, or the re-keyed topic's to spans with their origin. Best made one by one (`reader`)."""
+"""A source's records to spans, or the re-keyed topic's to spans with their origin; each is made when it is asked for."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,9 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 def opened(decode: Decoder, value: bytes | None, limits: Limits) -> Iterable[Span | SpanFault | Rekeyed]:
-    """What a record's value holds. Raises `DeadLetterError`, before the first span, for one that cannot be read at all."""
+    """What a record's value holds. Raises `DeadLetterError` for a record that cannot be read as a whole, here or at its
+    first span.
+    """
     if not value:
         raise DeadLetterError("empty_record")
     if len(value) > limits.record_bytes_max:

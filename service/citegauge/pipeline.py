@@ -226,7 +226,8 @@ class PartitionPipeline:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, record: Record) -> Iterable[Span | SpanFault | Rekeyed]:
-        if record.value and not has_time(record.timestamp_ns):
+        readable = record.value and len(record.value) <= self.limits.record_bytes_max
+        if readable and not has_time(record.timestamp_ns):
             raise DeadLetterError("bad_record_time", f"{record.timestamp_ns} ns")
         return opened(self._decode, record.value, self.limits)
 

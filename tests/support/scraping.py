@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 PROMETHEUS = shutil.which("prometheus")
 START_S_MAX = 60.0
 STEP_S = 5
+"""Between two looks at the past."""
 _CONFIG = """\
-global: {{scrape_interval: {step}s, scrape_timeout: 4s, evaluation_interval: 15s}}
+global: {{scrape_interval: 15s, scrape_timeout: 10s, evaluation_interval: 15s}}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: citegauge
@@ -36,7 +37,7 @@ class Scraping:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._port = folder, free_port()
         (folder / "rules.yml").write_text(rules)
-        (folder / "prometheus.yml").write_text(_CONFIG.format(step=STEP_S, targets=json.dumps(list(targets))))
+        (folder / "prometheus.yml").write_text(_CONFIG.format(targets=json.dumps(list(targets))))
 
     def __enter__(self) -> Self:
         command = [

@@ -252,9 +252,10 @@ class HotTier:
             if self._consumer.assignment() - self._owned.keys():
                 self.assignment_changed = True  # the client began at the commit by itself; `Starts` judges it
                 return
+            epochs = sorted({self._settings.epoch_setting(at.topic) for at in exc.args[0]})
             raise FatalError(
                 f"the log no longer holds the offset to read next ({exc}): its retention is shorter than the lag; "
-                "start with --rebuild-from <offset|time> and raise kafka.epoch"
+                f"start with --rebuild-from <offset|time> and raise {' and '.join(epochs)}"
             ) from exc
         except RecordTooLargeError as exc:
             raise FatalError(f"raise kafka.partition_fetch_bytes_max: {exc}") from exc
