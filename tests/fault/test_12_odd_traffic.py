@@ -24,8 +24,9 @@ NAMES = 50_000
 METRICS_BYTES_MAX = 2_000_000
 LONG_TRACE, LONG_SPANS = 0xC000, 10_000
 DEAR_TRACE = 0xD000
-ANSWER_S_MAX = 3.0
-"""How long a health check may wait, on a busy machine. One record of dear answers takes four times as long to read."""
+ANSWER_S_MAX = 9.0
+"""How long a health check may wait: it needs several turns of the loop, on a machine that is busy with all of this. The
+record takes 13 s of one core to read."""
 
 
 def named(number: int, kind: str, end_ns: int) -> bytes:
