@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,21 @@ import pytest
 from citegauge.domain.policy import SECOND_NS
 from support.fault_inputs import event
 from support.faults import PAST_NS, RSS_MB_MAX, SETTLE_S_MAX, until_reading
+from support.kafka import create_topic, unique
 from support.worker_tables import commits, stored
 
 if TYPE_CHECKING:
     from fault.conftest import MakeTrial
     from support.worker import Pairs
 
-pytestmark = [pytest.mark.kafka, pytest.mark.full]
+pytestmark = pytest.mark.kafka
 NAMES = 50_000
 METRICS_BYTES_MAX = 2_000_000
 LONG_TRACE, LONG_SPANS = 0xC000, 10_000
+DEAR_TRACE = 0xD000
+ANSWER_S_MAX = 9.0
+"""How long a health check may wait: it needs several turns of the loop, on a machine that is busy with all of this. The
+record takes 13 s of one core to read."""
 
 
 def named(number: int, kind: str, end_ns: int) -> bytes:
@@ -33,6 +39,7 @@ def named(number: int, kind: str, end_ns: int) -> bytes:
     return json.dumps(found).encode()
 
 
+@pytest.mark.full
 def test_models_versions_and_scorers_that_never_repeat(trial: MakeTrial) -> None:
     """Past `join.groups_max` they are `other`; memory, open groups and `/metrics` stay in their bounds."""
     with trial("12 distinct models, versions", PUBLISH__INTERVAL_S="5") as t:
@@ -55,7 +62,7 @@ def test_models_versions_and_scorers_that_never_repeat(trial: MakeTrial) -> None
         t.until_recovered(worker)
         worker.until(lambda: worker.value("citegauge_window_traces", window="24h") > 0, "windows show", SETTLE_S_MAX)
         assert frozen > 0
-        assert open_groups <= 3 * 2_001
+        assert open_groups <= 3 * 2_010, "the bound, and what `other` has of top_k buckets"
         status, body = worker.get("/metrics")
         assert status == 200
         assert len(body) < METRICS_BYTES_MAX, "what never repeats is no label"
@@ -85,6 +92,7 @@ def with_long_trace(batch: Pairs) -> Pairs:
     return found
 
 
+@pytest.mark.full
 def test_a_trace_of_10_000_spans_over_an_hour(trial: MakeTrial) -> None:
     """It is `truncated`, one row, in the minute of its last answer; offsets go on being committed all the while."""
     with trial("12 10,000 spans in an hour") as t:
@@ -112,3 +120,39 @@ def test_a_trace_of_10_000_spans_over_an_hour(trial: MakeTrial) -> None:
             if row["trace_id"] == f"{LONG_TRACE + 1:032x}"
         ]
         assert [row["state"] for row in rows] == ["truncated"]
+
+
+def dear(end_ns: int) -> bytes:
+    """A record of 4 MB of answers that hold nothing but markers, as many as are read of one."""
+    lines = []
+    for number in range(130):
+        found: dict[str, Any] = json.loads(event(DEAR_TRACE + number // 2, "generation", end_ns, span_id=number + 1))
+        found["attributes"] = {"route": "support", "generation.model": "m1", "generation.output": "[1]" * 10_000}
+        lines.append(json.dumps(found))
+    return "\n".join(lines).encode()
+
+
+def test_a_record_that_takes_long_to_read(trial: MakeTrial) -> None:
+    """Between its spans the event loop turns: health checks and heartbeats are answered, and neighbours count as always."""
+    topic = unique("spans")
+    with trial("12 4 MB of markers", topic=topic) as t:
+        asyncio.run(create_topic(t.site.kafka, topic, partitions=3, max_message_bytes=16 << 20))
+        batch = t.batch()
+        worker = t.worker()
+        until_reading(worker)
+        with t.feed(batch[: len(batch) // 2], for_s=5):
+            pass
+        t.produce([(b"dear", dear(time.time_ns() - PAST_NS - 300 * SECOND_NS))])
+        worst_s = 0.0
+        with t.feed(batch[len(batch) // 2 :], for_s=20) as feed:
+            while not feed.done:
+                begun = time.monotonic()
+                assert worker.get("/healthz")[0] == 200
+                worst_s = max(worst_s, time.monotonic() - begun)
+        t.healed()
+        t.until_recovered(worker)
+        assert worst_s < ANSWER_S_MAX, f"/healthz waited {worst_s:.1f} s"
+        t.verify(worker)
+        rows = stored(t.database, t.site.database).traces.values()
+        assert {row["state"] for row in rows if row["trace_id"] == f"{DEAR_TRACE + 1:032x}"} == {"no_retrieval"}
+        t.measures.verdict = f"/healthz within {worst_s:.1f} s"

@@ -155,8 +155,8 @@ def test_a_long_trace_is_unpacked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_traces_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered of them is bounded in spans, and what was forgotten gives the same result."""
-    monkeypatch.setattr(judge, "SPANS_REMEMBERED_MAX", 40)
+    """What is remembered of them is bounded in bytes, and what was forgotten gives the same result."""
+    monkeypatch.setattr(judge, "BYTES_REMEMBERED_MAX", 5_000)
     join, plain = JoinState(POLICY, ScorePolicy()), JoinState(POLICY, ScorePolicy())
     log = [
         makers(trace, at, number=at + 1)
@@ -165,8 +165,9 @@ def test_long_traces_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPat
     ]
     for offset, span in enumerate(log):
         join.apply(span, offset, 0, T0_NS + MINUTE_NS)
-        assert join._judge._remembered <= 40
-        assert sum(len(one.unpacked) for one in join._judge._long.values()) == join._judge._remembered
+        remembered = join._judge._long.values()
+        assert sum(len(kept) for one in remembered for kept in one.unpacked) == join._judge._remembered_bytes <= 5_000
+    assert len(join._judge._long) < 3, "some of it was forgotten"
     monkeypatch.setattr(judge, "LONG_FROM", 1_000)
     for offset, span in enumerate(log):
         plain.apply(span, offset, 0, T0_NS + MINUTE_NS)

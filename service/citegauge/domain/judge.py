@@ -1,8 +1,8 @@
 """JUDGE: kept spans → a trace's result, and what is remembered of long traces so that each further span stays cheap.
 
 A trace's result is asked for with every span that comes. A short trace is unpacked and scored afresh, which is cheaper than
-remembering it: millions live. Of long ones the last result and the unpacked spans are remembered, for a bounded number of
-spans in all. That changes no result, only what it costs.
+remembering it: millions live. Of long ones the last result and the unpacked spans are remembered, within a bound for all of
+them. That changes no result, only what it costs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from citegauge.domain.span import Span
 
 LONG_FROM = 8
 """Spans from which on a trace is remembered."""
-SPANS_REMEMBERED_MAX = 20_000
-"""Unpacked spans of all long traces together, about 1 KB each; past it the trace that was asked for longest ago goes."""
+BYTES_REMEMBERED_MAX = 2 * 1024 * 1024
+"""Of all long traces of a partition together, by their kept spans (unpacked about five times that); past it the trace that
+was asked for longest ago goes."""
 
 
 class _Long(msgspec.Struct, gc=False):
     spans: tuple[bytes, ...]
     unpacked: dict[bytes, Span]
     frozen: bool
+    size_bytes: int
     result: TraceResult | None = None
     """Of `spans` under `frozen`."""
 
@@ -36,7 +38,7 @@ class Judge:
         self._scoring = scoring
         self._long: dict[bytes, _Long] = {}
         """In the order of use, the longest ago first."""
-        self._remembered = 0
+        self._remembered_bytes = 0
         self._measured: tuple[Placed, TraceResult] | None = None
         """The last one, which is asked for twice."""
 
@@ -58,7 +60,9 @@ class Judge:
             known = self._forget(trace_id)
             by_kept = {} if known is None else known.unpacked
             unpacked = [by_kept.get(kept) or unpack(kept, trace_id) for kept in spans]
-            self._remember(trace_id, _Long(spans, dict(zip(spans, unpacked, strict=True)), frozen))
+            self._remember(
+                trace_id, _Long(spans, dict(zip(spans, unpacked, strict=True)), frozen, sum(map(len, spans)))
+            )
         return place(unpacked, self._scoring, routes_frozen=frozen)
 
     def measure(self, placed: Placed, spans: tuple[bytes, ...], *, oversize: bool) -> TraceResult:
@@ -88,12 +92,12 @@ class Judge:
 
     def _remember(self, trace_id: bytes, known: _Long) -> None:
         self._long[trace_id] = known
-        self._remembered += len(known.unpacked)
-        while self._remembered > SPANS_REMEMBERED_MAX:
+        self._remembered_bytes += known.size_bytes
+        while self._remembered_bytes > BYTES_REMEMBERED_MAX:
             self._forget(next(iter(self._long)))
 
     def _forget(self, trace_id: bytes) -> _Long | None:
         known = self._long.pop(trace_id, None)
         if known is not None:
-            self._remembered -= len(known.unpacked)
+            self._remembered_bytes -= known.size_bytes
         return known
