@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer
 from citegauge.domain.progress import Commit
 from citegauge.tools.simulate import generate
 from citegauge.tools.simulate_output import records
-from support.faults import audited, log_ends
+from support.fault_kafka import log_ends
+from support.faults import audited
 from support.kafka import unique
 from support.worker import Site, WorkerProcess, traffic
 from support.worker_tables import group_offsets, stored
