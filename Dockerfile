@@ -8,6 +8,7 @@ COPY deploy/requirements.lock ./
 RUN pip install --require-hashes -r requirements.lock
 COPY pyproject.toml LICENSE README.md ./
 COPY sql ./sql
+COPY docs/runbooks ./docs/runbooks
 COPY service ./service
 RUN pip install --no-deps --no-build-isolation .
 

@@ -50,6 +50,57 @@ class CoreSpeed(msgspec.Struct, kw_only=True):
         return self.total_us / self.plain_us
 
 
+class HotKey(msgspec.Struct, kw_only=True):
+    """A client that uses one trace id for ever, beside ordinary traffic. CPU microseconds per span, decode to rows."""
+
+    spans: int
+    hot_us: float
+    """Of a span of a trace that is oversize already."""
+    growing_us: float
+    """Of one of the spans before that, in the mean."""
+    ordinary_us: float
+
+    @property
+    def ratio(self) -> float:
+        """How many ordinary spans one of the hot key's costs."""
+        return self.hot_us / self.ordinary_us
+
+
+def hot_key(traces: int, rounds: int) -> HotKey:
+    """The same native events twice, once all under one trace id."""
+    found = list(traffic.spans(max(traces, 1_000), END_NS))
+    ordinary = [message.value for message in traffic.native(iter(found))]
+    one_id = [msgspec.structs.replace(span, trace_id=found[0].trace_id) for span in found]
+    hot = [message.value for message in traffic.native(iter(one_id))]
+    growing = JoinPolicy().trace_spans_max + 1
+    tame_collector()
+    times: list[tuple[float, float, float]] = []
+    for _ in range(rounds):
+        plain, crowded = pipeline("jsonl"), pipeline("jsonl")
+        times.append((_feed(plain, ordinary), _feed(crowded, hot[:growing]), _feed(crowded, hot[growing:], growing)))
+        assert plain.join.counters.oversize_traces == 0
+        assert crowded.join.counters.oversize_traces == 1
+    ordinary_s, growing_s, hot_s = (min(column) for column in zip(*times, strict=True))
+    return HotKey(
+        spans=len(hot),
+        hot_us=1e6 * hot_s / (len(hot) - growing),
+        growing_us=1e6 * growing_s / growing,
+        ordinary_us=1e6 * ordinary_s / len(ordinary),
+    )
+
+
+def _feed(into: PartitionPipeline, records: Sequence[bytes], first: int = 0) -> float:
+    """CPU seconds of these records, flushes included."""
+    gc.collect()
+    started = time.process_time()
+    for offset, record in enumerate(records, start=first):
+        into.feed(Record(offset, END_NS + MINUTE_NS, record))
+        if offset % LOOK_EVERY_RECORDS == 0 and into.pending >= FLUSH_ROWS:
+            into.take_flush()
+    into.take_flush()
+    return time.process_time() - started
+
+
 class _Stages:
     """CPU seconds of one pass, by stage."""
 

@@ -36,6 +36,7 @@ from support.kafka import pinned_version
 PARTS = ("core", "memory", "endtoend", "backfill")
 GOAL_SPANS_PER_S = 50_000
 GOAL_TIMES_FAUST = 7.0
+GOAL_TIMES_HOT_KEY = 3.0
 GOAL_BYTES_PER_TRACE = {"short": 1_000, "uuid": 1_500}
 LEGEND = (
     "Faust agents: dict keeps the traces that wait in a dict, which a restart forgets; take does so and reads in batches; "
@@ -92,6 +93,18 @@ def core_figures(size: Size) -> Iterator[Figure]:
             detail=f"{found.times_plain:.1f} × {found.plain} alone ({found.plain_us:.1f} µs of {found.total_us:.1f}: "
             f"decode {found.decode_us:.1f}, join + score + pane {found.join_us:.1f}, rows {found.rows_us:.1f})",
         )
+
+    hot = core.hot_key(size.core_traces // 4, max(1, size.core_rounds // 2))
+    yield Figure(
+        part="core",
+        what="one trace id for ever, per span, against ordinary traffic",
+        value=hot.ratio,
+        unit="×",
+        goal=f"≤ {GOAL_TIMES_HOT_KEY:g}",
+        passed=hot.ratio <= GOAL_TIMES_HOT_KEY,
+        detail=f"{hot.hot_us:.0f} µs against {hot.ordinary_us:.0f}; on the way to oversize {hot.growing_us:.0f}; "
+        f"{hot.spans:,} spans",
+    )
 
 
 def memory_figures(size: Size) -> Iterator[Figure]:

@@ -5,9 +5,10 @@ The map, in the order in which data flows:
     intake.py               opens a record; what cannot be read becomes a dead letter with its origin
     conventions/            DECODE: bytes of a record → normalised spans
     domain/join.py          JOIN: spans → traces, in panes of one minute; what is late, what closes
-                            (what it holds: state.py, a span as it is kept: kept.py, what it tells: changes.py;
+                            (what it holds: state.py, a span as it is kept: kept.py, too many of one trace: crowd.py,
+                            what it tells: changes.py;
                             beside it, which traces have spans of which user: users.py)
-    domain/score.py         SCORE: a trace's spans → its result (recall, top-1 score, state)
+    domain/score.py         SCORE: a trace's spans → its result (recall, top-1 score, state); judge.py: kept ones
     domain/pane.py          PANE: results → counts; domain/distribution.py: counts → quantiles (intervals.py: how sure)
     domain/progress.py      what is committed, and how a restart rebuilds the state from the log
     pipeline.py             the five above for one partition, on one screen

@@ -25,6 +25,7 @@ from citegauge.adapters import clickhouse, migrations, supervise
 from citegauge.adapters.embedded import EmbeddedBroker
 from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.installation import Installation
 from citegauge.adapters.kafka.looking import looking
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
@@ -32,7 +33,7 @@ from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import RollTier, View, build_app
 from citegauge.adapters.web import Health, WebSources
-from citegauge.conventions import decoder
+from citegauge.conventions import decoder, reader
 from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
 from citegauge.domain.policy import SECOND_NS
@@ -48,8 +49,9 @@ from citegauge.tools import simulate_output
 from citegauge.tools.audit import Asked, AuditReport, KafkaSide, Progress, run_audit
 from citegauge.tools.demo import DemoOptions, DemoService, demo_settings
 from citegauge.tools.doctor import Bounds, SourceSample, topic_sample
+from citegauge.tools.retries import log_retries
 from citegauge.tools.samples import hot_samples, rekey_samples, roll_samples, stalled, writer_samples
-from citegauge.tools.services import HotService, RekeyService, WebService, WriterService, faust_credentials
+from citegauge.tools.services import Claims, HotService, RekeyService, WebService, WriterService, faust_credentials
 from citegauge.tools.simulate_output import Encoding, WallClock
 from citegauge.tools.simulate_spec import TrafficSpec
 from citegauge.tools.watchdog import watchdog
@@ -92,7 +94,7 @@ def build_decoder(settings: Settings) -> Decoder:
 def build_decoders(settings: Settings, *, keyed: bool) -> dict[str, Decoder]:
     """Decoders by source topic, of the sources that are keyed by trace id or of those that are not."""
     return {
-        topic: decoder(source.encoding, settings.decode_policy(source))
+        topic: reader(source.encoding, settings.decode_policy(source))
         for topic, source in settings.source_topics().items()
         if source.keyed == keyed
     }
@@ -107,8 +109,10 @@ def build_joined_decoders(settings: Settings) -> dict[str, Decoder]:
 
 
 def migrate(database: clickhouse.ClickHouse, settings: Settings) -> list[str]:
-    """Apply `sql/`; the names of what was applied. Blocking."""
-    return migrations.migrate(database, settings.clickhouse.database)
+    """Apply `sql/` and make the installation's id; the names of what was applied. Blocking."""
+    applied = migrations.migrate(database, settings.clickhouse.database)
+    migrations.own_ids(database, settings.clickhouse.database, settings.installation())
+    return applied
 
 
 def run_worker(settings: Settings, role: Role = "all") -> None:
@@ -141,6 +145,7 @@ def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="blocking")
     loop.set_default_executor(threads)
     tame_collector()
+    log_retries()
     try:
         yield loop
     finally:
@@ -191,7 +196,7 @@ async def audit(settings: Settings, asked: Asked, on_progress: Progress | None =
     admin = await clients.admin(kafka)
     decoders = build_joined_decoders(settings)
     rekeyed_to = partial(clients.read_offset, admin, settings.rekey.group_id)
-    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, kafka), rekeyed_to)
+    kafka_side = KafkaSide(partial(looking, kafka), partial(clients.read_commit, admin, settings), rekeyed_to)
     unkeyed = build_decoders(settings, keyed=False)
     try:
         return await run_audit(settings, decoders, database, kafka_side, asked, on_progress, unkeyed=unkeyed)
@@ -257,6 +262,8 @@ class Worker:
         self.hot: HotTier | None = None
         self.publisher: Publisher | None = None
         self.rekey: RekeyTier | None = None
+        own = partial(migrations.own_ids, self.database, settings.clickhouse.database, settings.installation())
+        self.installation = Installation(settings, role, own)
         self.hot_writer = RowWriter(self.database, settings.clickhouse)
         self.roll_writer = RowWriter(self.database, settings.clickhouse)
         self.roll: RollTier | None = None
@@ -273,6 +280,7 @@ class Worker:
                 ),
                 distance_routes=settings.score_policy().distance_routes,
             )
+            self.roll.meet = self.installation.meet
         self.web_port = 0
         self._exporter = Exporter(self.samples)
         self._web = WebService(settings.web, self.web_sources(), self._listening)
@@ -282,13 +290,14 @@ class Worker:
     def supervisor(self, *extra: mode.Service, loop: asyncio.AbstractEventLoop | None = None) -> mode.Worker:
         """Faust's worker around everything; `supervise.run` runs it until a signal or a crash."""
         settings, role = self.settings, self.role
-        services: list[mode.Service] = [self._web, *extra]
+        services: list[mode.Service] = [self._web, Claims(self.installation), *extra]
         unkeyed = build_decoders(settings, keyed=False)
         if role in ("all", "rekey") and unkeyed:
-            services.append(RekeyService(settings, unkeyed, self._rekeying))
+            services.append(RekeyService(settings, unkeyed, self.installation, self._rekeying))
         if role in ("all", "join"):
             decoders = build_joined_decoders(settings)
-            services.append(HotService(settings, decoders, self.hot_writer, self._newest_version, self._joining))
+            asked = self._newest_version, self.installation
+            services.append(HotService(settings, decoders, self.hot_writer, *asked, self._joining))
         options: dict[str, Any] = {"override_logging": False, "redirect_stdouts": False, "quiet": True, "loop": loop}
         if self.roll is None:
             return mode.Worker(*services, **options)
@@ -297,7 +306,7 @@ class Worker:
         return faust.Worker(app, *services, **options)
 
     async def prepare(self) -> None:
-        """Migrations and topics, before anything reads. Raises `FatalError` or `RetryableError`."""
+        """Migrations, topics and whose they are, before anything reads. Raises `FatalError` or `RetryableError`."""
         if self.settings.clickhouse.migrate_on_start:
             applied = await asyncio.to_thread(migrate, self.database, self.settings)
             if applied:
@@ -308,6 +317,7 @@ class Worker:
             await clients.check_sources(admin, self.settings)
         finally:
             await admin.close()
+        await self.installation.claim()
 
     def _joining(self, hot: HotTier, publisher: Publisher) -> None:
         self.hot, self.publisher = hot, publisher

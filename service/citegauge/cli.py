@@ -71,7 +71,7 @@ def cli(verbose: bool) -> None:
     help="rekey, join, roll: only that stage.",
 )
 @click.option(
-    "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise kafka.epoch too."
+    "--rebuild-from", metavar="OFFSET|TIME", help="Ignore the commit: start there, empty. Raise the topic's epoch too."
 )
 def run(config: Path | None, role: bootstrap.Role, rebuild_from: str | None) -> None:
     """Run the worker against real Kafka and ClickHouse."""
@@ -234,7 +234,8 @@ def migrate(config: Path | None) -> None:
 )
 def rules(config: Path | None, output: Path | None) -> None:
     """Write the alerts as a Prometheus rule file; thresholds stand in the section `alerts`, what to do in docs/runbooks."""
-    text = rule_file(load(config).alerts)
+    settings = load(config)
+    text = rule_file(settings.alerts, settings.web)
     if output is None:
         click.echo(text, nl=False)
         return

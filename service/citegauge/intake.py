@@ -5,7 +5,7 @@ Both readers of Kafka (the join and the re-key stage) open records here, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -15,8 +15,8 @@ from citegauge.domain.span import Span
 from citegauge.errors import DeadLetterError, FatalError
 from citegauge.ports import DeadLetter
 
-Decoder = Callable[[bytes], Sequence[Span | SpanFault | Rekeyed]]
-"""A source's records to spans, or the re-keyed topic's to spans with their origin."""
+Decoder = Callable[[bytes], Iterable[Span | SpanFault | Rekeyed]]
+"""A source's records to spans, or the re-keyed topic's to spans with their origin; each is made when it is asked for."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +50,10 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def opened(decode: Decoder, value: bytes | None, limits: Limits) -> Sequence[Span | SpanFault | Rekeyed]:
-    """What a record's value holds. Raises `DeadLetterError` for a record that cannot be read as a whole."""
+def opened(decode: Decoder, value: bytes | None, limits: Limits) -> Iterable[Span | SpanFault | Rekeyed]:
+    """What a record's value holds. Raises `DeadLetterError` for a record that cannot be read as a whole, here or at its
+    first span.
+    """
     if not value:
         raise DeadLetterError("empty_record")
     if len(value) > limits.record_bytes_max:

@@ -6,7 +6,7 @@ take_flush(...)   everything to publish since the last flush, and the commit tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 import msgspec
@@ -17,7 +17,7 @@ from citegauge.domain.join import JoinCounters, JoinState, has_time
 from citegauge.domain.pane import COUNTERS, HISTOGRAMS, Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Commit, Event, ProgressState
-from citegauge.domain.recall import STATE_NAMES, Group, State
+from citegauge.domain.recall import STATE_NAMES, Group
 from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Kind, Span
 from citegauge.domain.users import SeenUsers
@@ -113,9 +113,9 @@ class PartitionPipeline:
         """Offsets below it were published before: they are read again in silence."""
         self.dead: list[DeadLetter] = []
         self.users = SeenUsers()
-        self.records = 0
-        """Read, without those that are read again in silence."""
+        self.records = 0  # read, without those that are read again in silence
         self._decode = decode
+        self._unfinished: Iterator[None] = iter(())
 
     @property
     def replaying(self) -> bool:
@@ -129,6 +129,19 @@ class PartitionPipeline:
 
     def feed(self, record: Record) -> None:
         """Read one record. Offsets must rise. Raises `FatalError` when a bound leaves no way on."""
+        for _ in self.slices(record):
+            pass
+
+    def slices(self, record: Record) -> Iterator[None]:
+        """Read one record, and let go between its spans. Whatever needs the record read whole finishes it by itself."""
+        self._finish()
+        self._unfinished = self._slices(record)
+        return self._unfinished
+
+    def _finish(self) -> None:
+        list(self._unfinished)
+
+    def _slices(self, record: Record) -> Iterator[None]:
         offset = record.offset
         replaying = offset < self.live_from
         if not replaying and self.progress.position < self.live_from:
@@ -136,6 +149,8 @@ class PartitionPipeline:
         self.progress.before_record(offset, self.join.clock_before)
         try:
             for index, item in enumerate(self._read(record)):
+                if index:  # most records have one
+                    yield
                 if isinstance(item, Span):
                     self.users.note(item, record.timestamp_ns)
                     self.join.apply(item, offset, index, record.timestamp_ns)
@@ -164,6 +179,7 @@ class PartitionPipeline:
 
     def skip_to(self, position: int) -> None:
         """The log has no more records before `position` (compacted or aborted ones): count them as read."""
+        self._finish()
         if position > self.progress.position:
             was_replaying = self.replaying
             self.progress.after_record(position - 1)
@@ -172,6 +188,7 @@ class PartitionPipeline:
 
     def take_flush(self, *, idle_wall_ns: int | None = None) -> Flush:
         """All that changed since the last flush. `idle_wall_ns`: the wall clock, when there is nothing left to read."""
+        self._finish()
         assert not self.replaying, "a silent replay publishes nothing"
         changes = self.join.take_changes()
         panes = self._panes(changes)
@@ -208,8 +225,9 @@ class PartitionPipeline:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, record: Record) -> Sequence[Span | SpanFault | Rekeyed]:
-        if record.value and not has_time(record.timestamp_ns):
+    def _read(self, record: Record) -> Iterable[Span | SpanFault | Rekeyed]:
+        readable = record.value and len(record.value) <= self.limits.record_bytes_max
+        if readable and not has_time(record.timestamp_ns):
             raise DeadLetterError("bad_record_time", f"{record.timestamp_ns} ns")
         return opened(self._decode, record.value, self.limits)
 
@@ -252,12 +270,10 @@ class PartitionPipeline:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def _panes(self, changes: Changes) -> list[PaneRow]:
-        rows = [
-            self._pane_row(PaneSnapshot(cell.group, cell.slot.pane, cell.tally, cell.touched, "open"))
-            for cell in changes.dirty
+        open_ones = [
+            PaneSnapshot(cell.group, cell.slot.pane, cell.tally, cell.touched, "open") for cell in changes.dirty
         ]
-        rows.extend(self._pane_row(snapshot) for snapshot in changes.finals)
-        return rows
+        return [self._pane_row(snapshot) for snapshot in (*open_ones, *changes.finals)]
 
     def _pane_row(self, snapshot: PaneSnapshot) -> PaneRow:
         tally = snapshot.tally
@@ -319,12 +335,12 @@ class PartitionPipeline:
 
     def _late_row(self, late: LateSpan) -> LateRow:
         """Keyed by where the span was read first, so that a span re-keyed twice gives one row."""
-        origin = late.origin
+        source, place = (self.source, late) if late.origin is None else (late.origin, late.origin)
         return LateRow(
-            topic=self.source.topic if origin is None else origin.topic,
-            partition=self.source.partition if origin is None else origin.partition,
-            offset=late.offset if origin is None else origin.offset,
-            index=late.index if origin is None else origin.index,
+            topic=source.topic,
+            partition=source.partition,
+            offset=place.offset,
+            index=place.index,
             trace_id=late.span.trace_id.hex(),
             span_id=late.span.span_id.hex(),
             kind=KIND_NAMES[late.span.kind],
@@ -353,11 +369,10 @@ def tally_of(row: PaneRow) -> Tally:
     """The tally that a pane row carries. KeyError for an unknown state name."""
     tally = Tally()
     tally.set_state_counts(row.states)
-    for name in COUNTERS:
-        setattr(tally, name, getattr(row, name))
-    for name in HISTOGRAMS:
-        setattr(tally, name, dict(getattr(row, name)))
+    for name in (*COUNTERS, *HISTOGRAMS):
+        value = getattr(row, name)
+        setattr(tally, name, dict(value) if isinstance(value, dict) else value)
     return tally
 
 
-__all__ = ["DeadLetter", "Decoder", "Flush", "Limits", "PartitionPipeline", "Record", "Source", "State", "tally_of"]
+__all__ = ["DeadLetter", "Decoder", "Flush", "Limits", "PartitionPipeline", "Record", "Source", "tally_of"]

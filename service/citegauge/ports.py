@@ -278,7 +278,7 @@ class ClosedMarker(msgspec.Struct, frozen=True, gc=False, tag="closed"):
     """Start of the newest closed pane, unix seconds."""
 
 
-class HeartbeatMessage(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
+class HeartbeatMessage(msgspec.Struct, frozen=True, gc=False, tag="heartbeat", omit_defaults=True):
     """Panes topic, every partition, each publish: how far a source partition is."""
 
     source: str
@@ -286,6 +286,8 @@ class HeartbeatMessage(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
     watermark_ns: int
     caught_up: bool
     """Nothing was left to read at that moment."""
+    installation: str = ""
+    """Id of the installation that sent it (`domain.identity`); empty: a release that had none."""
 
 
 PaneMessage = PaneUpdate | ClosedMarker | HeartbeatMessage

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from citegauge.sections import Count, Seconds, Section
+from citegauge.sections import Address, Count, Seconds, Section
+
+
+def _ended(value: str) -> str:
+    if value and not value.endswith("/"):
+        raise ValueError(f"must end with /, not {value!r}")
+    return value
+
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
+BaseAddress = Annotated[Address, AfterValidator(_ended)]
 
 
 class AlertSettings(Section):
@@ -18,8 +26,10 @@ class AlertSettings(Section):
 
     job: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]+$")] = "citegauge"
     """Name of the scrape job, for the rules that say that workers are down."""
-    runbook_base_url: Annotated[str, Field(pattern=r"^[^\s\"'{}]+/$")] = "docs/runbooks/"
-    """Where the pages of `docs/runbooks` can be read; ends with `/`."""
+    runbook_base_url: BaseAddress = ""
+    """Where the pages of `docs/runbooks` can be read, ends with `/`; empty: those of the worker at `web.public_url`."""
+    dashboard_base_url: BaseAddress = ""
+    """Where alerts find the page, ends with `/`; empty: `web.public_url`."""
     traces_min: Annotated[int, Field(ge=30)] = 50
     """Traces (for shares: whatever they are a share of) of the hour below which no quality alert fires."""
     baseline_traces_min: Annotated[int, Field(ge=30)] = 200

@@ -6,6 +6,7 @@ How they are read, and what they must agree on, stands in `settings`.
 from __future__ import annotations
 
 import math
+import re
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ Count = Annotated[int, Field(gt=0)]
 Epoch = Annotated[int, Field(ge=0, le=32_767)]
 ENCODINGS = tuple(envelope.name for envelope in ENVELOPES)
 USER_KEY_LENGTH_MIN = 32
+ABSOLUTE = re.compile(r"https?://[^\s\"'{}<>\\/?#]+(?:/[^\s\"'{}<>\\?#]*)?")
 
 
 def _known_encoding(value: str) -> str:
@@ -43,6 +45,14 @@ def _threshold(value: Any) -> float:
     return number
 
 
+def _absolute(value: str) -> str:
+    """An address that leads there from anywhere, such as from a pager; empty: none."""
+    if value and ABSOLUTE.fullmatch(value) is None:
+        raise ValueError(f"must be an absolute address, as in https://example.com/, not {value!r}")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_absolute)]
 ScorerName = Annotated[str, Field(min_length=1)]
 Threshold = Annotated[float, BeforeValidator(_threshold)]
 
@@ -58,6 +68,8 @@ class KafkaSettings(Section):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     """Comma-separated host:port list."""
+    installation: Annotated[str, Field(pattern=r"^[\w.-]{0,64}$")] = ""
+    """Name of this installation among those on one Kafka; empty: an id that is made once and kept in ClickHouse."""
     source_topic: str = "citegauge.traces"
     """Topic of traces; for several of them see `sources`."""
     encoding: Encoding = "auto"
@@ -71,7 +83,7 @@ class KafkaSettings(Section):
     epoch: Epoch = 0
     """Raised by one when the source topic was made anew, so that new rows win over those of the old offsets."""
     rebuild_from: str = ""
-    """`<offset>` or an RFC 3339 time: start there with empty state instead of at the commit (raise `epoch` too)."""
+    """`<offset>` or an RFC 3339 time: start there, empty, instead of at the commit (raise the topic's epoch too)."""
     create_topics: bool = True
     """Create missing topics at start (LogAppendTime)."""
     source_partitions: Count = 6
@@ -187,7 +199,7 @@ class JoinSettings(Section):
     trace_panes_max: Count = 60
     """A trace's result uses only spans of its newest so many minutes."""
     trace_spans_max: Count = 400
-    """A trace with more spans is `truncated`."""
+    """A trace with more spans is `truncated`; its row shows its newest ones."""
     traces_max: Count = 500_000
     """Traces in flight per partition (about 1 kB each); past it the oldest open minute is closed early."""
     groups_max: Count = 2_000
@@ -318,6 +330,8 @@ class WebSettings(Section):
     """Address to listen on; any but loopback wants `web.token`."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 9464
     """Port to listen on; 0 takes a free one."""
+    public_url: Address = ""
+    """Where people reach the page, for the links of alerts; empty: `http://127.0.0.1:<web.port>/`."""
     series_max: Count = 500
     """(route, top_k bucket) pairs exported to Prometheus, those with most traces, at about 150 series each.
 

@@ -140,6 +140,19 @@ class Settings(BaseSettings):
         """The epoch of a topic that the join reads."""
         return self.rekey.epoch if topic == self.rekey.spans_topic else self.source_topics()[topic].epoch
 
+    def epoch_setting(self, topic: str) -> str:
+        """The name of the setting that holds it."""
+        if topic == self.rekey.spans_topic:
+            return "rekey.epoch"
+        return f"sources.{topic}.epoch" if self.sources else "kafka.epoch"
+
+    def installation(self) -> str:
+        """The installation's name; empty where ClickHouse keeps an id.
+
+        A database in memory cannot: it would be a stranger at every start to what it left in Kafka, so all of them are one.
+        """
+        return self.kafka.installation or ("in-memory" if self.clickhouse.url == "chdb:" else "")
+
     def decode_policy(self, source: SourceSettings | None = None) -> DecodePolicy:
         """How spans are read, of one source or in general. Raises `ConfigError` for a mapping that contradicts itself."""
         try:

@@ -127,7 +127,8 @@ def test_an_unread_half_is_told_by_partition(site: Site, tmp_path: Path) -> None
     for partition, _ in produce(site.kafka, site.topic, batch[half : half + 40]):
         left[partition] = left.get(partition, 0) + 1
     status, report = audited(site)
-    assert (status, report["equal"], report["differences"]) == (1, False, 0)
+    assert status == 1, "it must not pass"
+    assert (report["equal"], report["differences"]) == (False, 0)
     assert report["unread"] == 40
     assert {one["partition"]: one["unread"]["records"] for one in report["sources"] if one["unread"]} == left
     out = audit(site)[1]
@@ -142,10 +143,10 @@ def test_live_traffic_is_not_called_unread(site: Site, tmp_path: Path) -> None:
     batch = unkeyed(35)
     with WorkerProcess(site, tmp_path) as worker:
         worker.until_ready()
-        produce(site.kafka, site.topic, batch[:-1_000])
+        produce(site.kafka, site.topic, batch[:-2_000])
         until_settled(site, worker)
-        with Feed(site.kafka, site.topic, batch[-1_000:], per_s=40) as feed:
-            for _ in range(3):
+        with Feed(site.kafka, site.topic, batch[-2_000:], per_s=20) as feed:
+            for _ in range(2):
                 status, report = audited(site)
                 assert (status, report["equal"], report["unread"]) == (0, True, 0), report["listed"]
                 assert not feed.done
@@ -160,7 +161,8 @@ def test_unread_records_of_the_join_are_told_alike(site: Site, tmp_path: Path) -
     for record in produced:
         produce(site.kafka, spans_topic(site), [(record.key, record.value)])
     status, report = audited(site)
-    assert (status, report["equal"], report["differences"], report["unread"]) == (1, False, 0, 7)
+    assert status == 1, "it must not pass"
+    assert (report["equal"], report["differences"], report["unread"]) == (False, 0, 7)
     assert sum(one["unread"]["records"] for one in report["partitions"] if one["unread"]) == 7
 
 
@@ -175,7 +177,8 @@ def test_spans_that_were_passed_over_are_missed(site: Site, tmp_path: Path) -> N
         ends[partition] = max(offset + 1, ends.get(partition, 0))
     asyncio.run(_commit(site, ends))
     status, report = audited(site)
-    assert (status, report["equal"], report["differences"], report["unread"]) == (1, False, 20, 0)
+    assert status == 1, "it must not pass"
+    assert (report["equal"], report["differences"], report["unread"]) == (False, 20, 0)
     assert {(one["key"]["partition"], one["key"]["offset"]) for one in report["listed"]} == set(lost)
     assert {one["key"]["topic"] for one in report["listed"]} == {site.topic}
     assert sorted(one["table"] for one in report["listed"]) == ["dead_letters"] + 19 * ["spans"]

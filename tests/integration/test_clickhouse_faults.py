@@ -6,14 +6,16 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from citegauge.adapters.clickhouse import RETRYABLE_CODES, ClickHouse, EmbeddedTarget, HttpTarget, connect
+from citegauge.adapters.clickhouse import ClickHouse, EmbeddedTarget, HttpTarget, connect
+from citegauge.adapters.clickhouse.codes import ACCESS, OURS, SERVER
 from citegauge.adapters.migrations import migrate
 from citegauge.errors import ConfigError, FatalError, RetryableError
-from support.clickhouse import ClickHouseFront, child_environment, free_port, recent_minute
+from support.clickhouse import ClickHouseFront, child_environment, fetch, free_port, recent_minute
 from support.clickhouse_rows import late_row, trace_row
 
 if TYPE_CHECKING:
@@ -208,14 +210,144 @@ def test_the_host_s_time_zone_changes_nothing() -> None:
     assert done.stdout.split() == ["2025-11-30T00:00:00+00:00"] * 2
 
 
-def test_codes_that_are_worth_another_try_have_the_names_that_the_engine_gives_them() -> None:
-    """The table is read by people; a number that means something else would hide a fault for ever."""
+def test_every_code_of_the_engine_has_been_judged_under_its_name() -> None:
+    """The table is read by people; a number that means something else would hide a fault for ever, or end every worker."""
     client = connect(EmbeddedTarget(), "default")
     try:
-        rows = client.query(
-            "SELECT code, errorCodeToName(code) AS name FROM (SELECT arrayJoin({codes:Array(Int32)}) AS code)",
-            {"codes": list(RETRYABLE_CODES)},
-        )
+        sql = "SELECT number AS code, errorCodeToName(number) AS name FROM numbers(1, 3000) WHERE name != ''"
+        known = {row["code"]: row["name"] for row in client.query(sql)}
     finally:
         client.close()
-    assert {row["code"]: row["name"] for row in rows} == dict(RETRYABLE_CODES)
+    assert len(OURS) + len(ACCESS) + len(SERVER) == len(known), "no code stands in two tables"
+    assert known == {**OURS, **ACCESS, **SERVER}
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers every statement with one code of ClickHouse, once it was told to; before that like a server at its start."""
+
+    def do_POST(self) -> None:
+        """Answer, or refuse."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        code = self.server.code  # type: ignore[attr-defined]
+        body = b"1\n" if code is None else f"Code: {code}. DB::Exception: it is so. (NAME)".encode()
+        self.send_response(200 if code is None else 500)
+        if code is not None:
+            self.send_header("X-ClickHouse-Exception-Code", str(code))
+        self.send_header("X-ClickHouse-Format", "TabSeparated")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST  # noqa: N815 - the base class calls it so
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClickHouse, Any]]:
+    """A client that a server has answered before, through a gate that can be told to refuse with any code."""
+    front = ClickHouseFront(tmp_path_factory.mktemp("refusing")).start()
+
+    class Gate(_Refusing):
+        def do_POST(self) -> None:
+            if self.server.code is not None:  # type: ignore[attr-defined]
+                super().do_POST()
+                return
+            length = int(self.headers.get("Content-Length", 0))
+            kept = {
+                name: value for name, value in self.headers.items() if name.lower() not in {"host", "content-length"}
+            }
+            status, body, headers = fetch(front.url + self.path, self.rfile.read(length) or None, kept)
+            self.send_response(status)
+            for name, value in headers.items():
+                if name.lower() in {"content-type", "content-length"} or name.lower().startswith("x-clickhouse"):
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST  # noqa: N815 - the base class calls it so
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as server:
+        server.code = None  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = connect(HttpTarget(url=f"http://127.0.0.1:{server.server_port}"))
+        migrate(client, "citegauge")
+        yield client, server
+        client.close()
+        server.shutdown()
+    front.stop()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (75, RetryableError),  # a full disk, as a server says it
+        (76, RetryableError),
+        (243, RetryableError),
+        (246, RetryableError),
+        (49, RetryableError),
+        (1001, RetryableError),
+        (2999, RetryableError),  # nobody knows it yet
+        (516, RetryableError),  # the password was changed, and will be again
+        (497, RetryableError),
+        (62, FatalError),
+        (60, FatalError),
+        (117, FatalError),
+        (349, FatalError),
+    ],
+)
+def test_the_server_s_trouble_is_waited_for_and_ours_is_not(
+    refusing: tuple[ClickHouse, Any], code: int, error: type[Exception]
+) -> None:
+    """Rows that are sent again when the disk has room are stored; rows that do not fit never will be."""
+    client, server = refusing
+    server.code = code
+    try:
+        with pytest.raises(error, match=f"{code}") as caught:
+            client.insert([late_row(NOW, offset=code)])
+        assert "\n" not in str(caught.value)
+    finally:
+        server.code = None
+    client.insert([late_row(NOW, offset=code)])
+
+
+@pytest.mark.parametrize(("code", "error"), [(516, FatalError), (497, FatalError), (75, RetryableError)])
+def test_a_refusal_at_the_start_names_the_setting(code: int, error: type[Exception]) -> None:
+    """Before the server has ever answered, a refused user is a wrong setting; a full disk still passes."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        server.code = code  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = connect(HttpTarget(url=f"http://127.0.0.1:{server.server_port}"))
+        with pytest.raises(error, match="clickhouse.user" if error is FatalError else "75"):
+            client.query("SELECT 1")
+        client.close()
+        server.shutdown()
+
+
+def test_storage_trouble_of_the_engine_itself_is_waited_for(tmp_path: Path) -> None:
+    """The engine cannot open one more file: its write fails, and the same one passes when it can."""
+    script = (
+        "import os, resource, sys; from pathlib import Path\n"
+        "from citegauge.adapters.clickhouse import EmbeddedTarget, connect\n"
+        "from citegauge.errors import RetryableError\n"
+        "c = connect(EmbeddedTarget(path=Path(sys.argv[1])), 'default')\n"
+        "c.command('CREATE TABLE default.t (n UInt64) ENGINE = MergeTree ORDER BY n')\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')), hard))\n"
+        "try:\n"
+        "    c.command('INSERT INTO default.t SELECT number FROM numbers(1000)')\n"
+        "except RetryableError as error:\n"
+        "    print('waits:', error)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))\n"
+        "c.command('INSERT INTO default.t SELECT number FROM numbers(1000)')\n"
+        "print('stored', c.query('SELECT count() AS n FROM default.t')[0]['n'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "db")],
+        check=True, capture_output=True, text=True, env=child_environment(),
+    )  # fmt: skip
+    waits, stored = done.stdout.strip().splitlines()
+    assert waits.startswith("waits: ClickHouse: statement failed:"), done.stdout
+    assert "Too many open files" in waits
+    assert stored == "stored 1000"

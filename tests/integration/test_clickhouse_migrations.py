@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from citegauge.adapters.clickhouse import ClickHouse, EmbeddedTarget, HttpTarget, connect
-from citegauge.adapters.migrations import Migration, load, migrate
+from citegauge.adapters.migrations import Migration, load, migrate, own_ids
 from citegauge.errors import ConfigError, FatalError
 from support.clickhouse import ClickHouseFront
 
@@ -106,6 +107,22 @@ def test_two_workers_may_start_together(tmp_path: Path) -> None:
         client.close()
     finally:
         front.stop()
+
+
+def test_an_installation_has_an_id_that_stays(clickhouse: ClickHouse) -> None:
+    """Made once; a name that is given later is shown first, and the ids of before stay its own."""
+    migrate(clickhouse, DATABASE)
+    (made,) = own_ids(clickhouse, DATABASE, "")
+    assert re.fullmatch(r"[0-9a-f]{16}", made)
+    assert own_ids(clickhouse, DATABASE, "") == (made,)
+    assert own_ids(clickhouse, DATABASE, "prod") == ("prod", made)
+    assert own_ids(clickhouse, DATABASE, "") == (made, "prod"), "a worker that is not told the name yet knows it too"
+
+
+def test_a_name_makes_no_id(clickhouse: ClickHouse) -> None:
+    """An installation that has a name from the start is known by nothing else."""
+    migrate(clickhouse, DATABASE)
+    assert own_ids(clickhouse, DATABASE, "prod") == own_ids(clickhouse, DATABASE, "") == ("prod",)
 
 
 def test_only_what_is_missing_is_applied(clickhouse: ClickHouse) -> None:

@@ -45,6 +45,13 @@ def test_the_wheel_holds_the_migrations(wheel: Path) -> None:
             assert archive.read(f"citegauge/sql/{path.relative_to(ROOT / 'sql')}") == path.read_bytes()
 
 
+def test_the_wheel_holds_the_runbooks(wheel: Path) -> None:
+    """The worker serves them."""
+    with zipfile.ZipFile(wheel) as archive:
+        for path in (ROOT / "docs" / "runbooks").iterdir():
+            assert archive.read(f"citegauge/runbooks/{path.name}") == path.read_bytes()
+
+
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
     """No tests, no lock files, no caches."""
     assert {name.split("/")[0].split("-")[0] for name in files(wheel)} == {"citegauge"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool comes with Debian's package prometheus")
 
 RULES = rule_file(AlertSettings())
+ADDRESS = re.compile(
+    r"http://127\.0\.0\.1:9464/(runbooks/[a-z0-9-]+\.md|#/|#/group\?route=[^&= ]+&top_k_bucket=(1-5|6-10|unknown))"
+)
 LAST = MINUTES - 5
 PARTITION = {"topic": "spans", "partition": "0"}
 NOTHING = Sample(n=0, mean=0.0, sd=0.0)
@@ -456,7 +461,8 @@ def test_the_texts_name_the_numbers(tmp_path: Path) -> None:
         "summary": f"{odd}: cited-chunk recall fell by 30% in the last hour",
         "description": "From 0.600 in the day before (at the hour's mix of top_k buckets, models, retriever versions and "
         "scorers) to 0.420, on 400 measured traces: 11.5 standard errors.",
-        "runbook_url": "docs/runbooks/route-recall-drop.md",
+        "runbook_url": "http://127.0.0.1:9464/runbooks/route-recall-drop.md",
+        "dashboard_url": f"http://127.0.0.1:9464/#/group?route={quote_plus(odd)}&top_k_bucket=1-5",
     }
     labels = {"severity": "page", "signal": "quality", "job": "citegauge", "route": odd}
     test = {
@@ -475,6 +481,26 @@ def test_every_text_is_whole(tmp_path: Path) -> None:
         for alert in expected.keys() - seen:
             texts = list(rendered_texts(tmp_path, RULES, series, alert, LAST))
             assert texts, alert
-            assert not [text for text in texts if "?" in text or "error" in text.replace("standard errors", "")], texts
+            words = [text for text in texts if not text.startswith("http")]
+            assert not [text for text in words if "?" in text or "error" in text.replace("standard errors", "")], texts
+            addresses = [text for text in texts if text.startswith("http")]
+            assert len(addresses) == len(words), texts
+            assert not [text for text in addresses if not ADDRESS.fullmatch(text)], texts
             seen.add(alert)
-    assert seen == {alert.name for alert in alerts(AlertSettings())} - {"CitegaugeDeadLetters"}
+    assert seen == {alert.name for alert in alerts(AlertSettings())} - {"CitegaugeDeadLetters", "CitegaugeWatchdog"}
+
+
+@pytest.mark.parametrize("series", [story(), gone(pipeline())], ids=["in health", "when all is gone"])
+def test_the_watchdog_always_fires(series: dict[str, str], tmp_path: Path) -> None:
+    """Its silence then says that no alert arrives, whatever happens to the workers."""
+    minutes = (0, 1, BREAK + 10, LAST)
+    tests = [
+        {
+            "expr": 'count(ALERTS{alertname="CitegaugeWatchdog",alertstate="firing",severity="none",job="citegauge"})',
+            "eval_time": f"{minute}m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for minute in minutes
+    ]
+    said = promtool_test(tmp_path, RULES, series, {"promql_expr_test": tests})
+    assert not said, said

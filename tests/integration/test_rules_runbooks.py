@@ -100,3 +100,19 @@ def test_every_page_has_a_query() -> None:
     """One page, at least one query."""
     pages = {path.stem for path in RUNBOOKS.glob("*.md")} - {"README"}
     assert pages == {str(each.values[0]) for each in QUERIES}
+
+
+def test_a_fall_of_scores_is_looked_for_in_scores(clickhouse: ClickHouse) -> None:
+    """The first query of that page sets scores of this scorer side by side; recall may stand where it was."""
+    sql = next(str(each.values[1]) for each in QUERIES if each.values[0] == "top1-score-drop")
+    (row, *_) = clickhouse.query(sql.strip(), PARAMETERS)
+    assert {"score_hour", "score_day", "sd_day"} <= row.keys()
+    assert not [name for name in row if "recall" in name]
+    hour = clickhouse.query(
+        "SELECT avg(top1_score) AS mean, count() AS n FROM traces FINAL WHERE route = 'support' AND top_k_bucket = '1-5' "
+        "AND scorer = 'reranker:bge' AND top1_score IS NOT NULL AND pane >= now() - INTERVAL 1 HOUR "
+        "AND model = {model:String}",
+        {"model": row["model"]},
+    )
+    assert row["n_hour"] == hour[0]["n"] > 1
+    assert row["score_hour"] == pytest.approx(hour[0]["mean"], abs=1e-4)

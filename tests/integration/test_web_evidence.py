@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -10,7 +11,7 @@ from aiohttp import ClientSession
 from msgspec.structs import replace as replace_row
 
 from citegauge.adapters.web.evidence import CHUNKS_MAX, FIRST_HOUR_S, RANKS_MAX
-from citegauge.domain.distribution import histogram_value
+from citegauge.domain.distribution import histogram_key, histogram_value
 from citegauge.domain.intervals import wilson
 from citegauge.errors import RetryableError
 from support.web_world import FALLEN, NEW_VERSION_HOURS, World, served, worst_traces
@@ -60,7 +61,7 @@ async def test_the_heat_map_counts_every_score_of_the_live_window(world: World, 
     for one in answer["scores"]:
         assert [sum(n for _, n in column) for column in one["cells"]] == one["n"]
         assert sum(one["n"]) == _live(world, window, one["scorer"]).score_n
-        assert all(0 <= bin_ < one["bins"] for column in one["cells"] for bin_, _ in column)
+        assert all(-1 <= bin_ <= one["bins"] for column in one["cells"] for bin_, _ in column)
         assert all(t % answer["step_s"] == 0 for t in one["t"])
 
 
@@ -80,7 +81,7 @@ async def test_a_cell_of_the_heat_map_is_what_clickhouse_counts(world: World) ->
     counted: dict[int, int] = {}
     for row in panes:
         for key, n in row.score_counts.items():
-            bin_ = min(one["bins"] - 1, max(0, int((histogram_value(key) - one["low"]) // one["step"])))
+            bin_ = min(one["bins"], max(-1, int((histogram_value(key) - one["low"]) // one["step"])))
             counted[bin_] = counted.get(bin_, 0) + n
     assert panes
     assert cells == counted
@@ -252,6 +253,41 @@ async def test_an_unmeasured_trace_has_no_recall_and_says_why(chromium: Chromium
         assert tab.complaints == []
 
 
+UNMEASURED = {
+    "no_generation": ("5 retrieved, no answer", "retrieved", ["rank", "chunk", "score"]),
+    "empty_retrieval": ("none retrieved, no answer", "retrieved", []),
+    "nonconformant": ("5 retrieved", "answered", ["rank", "chunk", "score", "cited"]),
+    "truncated": ("5 retrieved", "answered", ["rank", "chunk", "score", "cited"]),
+}
+"""In the list, on the page, and above the chunks."""
+
+
+@pytest.mark.parametrize("state", UNMEASURED)
+async def test_of_an_unmeasured_trace_nothing_is_counted(chromium: Chromium, world: World, state: str) -> None:
+    """A reading of 0 of 5 cited would be a recall of 0, and what was never answered has no time at which it was."""
+    row = _odd(world, state)
+    if state == "empty_retrieval":
+        row = replace_row(row, lag_ns=0)
+        found = {name: getattr(row, name) for name in row.__struct_fields__}
+        found |= {"pane_s": row.pane, "dropped_cited_ids": [], "unjudged_cited_ids": []}
+        world_query = world.query
+        world.query = lambda sql, given: [dict(found)] if "chunk_ids" in sql else world_query(sql, given)
+    short, time, heads = UNMEASURED[state]
+    async with served(world) as address, chromium.tab(f"{address}{GROUP}&state={state}") as tab:
+        await tab.drawn("group")
+        line = tab.page.locator(".traces summary", has_text=row.trace_id)
+        assert [part for part in (await line.inner_text()).splitlines() if part][:2] == ["–", short]
+        await line.click()
+        await tab.page.get_by_role("link", name="Everything about this trace").click()
+        await tab.drawn("trace")
+        facts = (await tab.page.inner_text(".facts")).splitlines()
+        assert facts[0] == time
+        assert ("answer after" in facts) == (time == "answered")
+        assert await tab.page.locator(".chunks th").all_inner_texts() == heads
+        await chromium.picture(tab, f"trace-{state}")
+        assert tab.complaints == []
+
+
 async def test_citations_that_cannot_be_judged_are_not_called_hallucinated(chromium: Chromium, world: World) -> None:
     """Of a list that was cut off: what is cited is shown, and said not to count."""
     row = _odd(world, "truncated")
@@ -289,6 +325,38 @@ async def test_heat_map_and_rank_curve_show_the_numbers(chromium: Chromium, worl
                 [str(one[name]) for name in ("rank", "cited", "n")] for one in ranks
             ]
             assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", [1360, 390])
+async def test_the_heat_map_names_what_lies_beyond_its_range(chromium: Chromium, world: World, width: int) -> None:
+    """A drop of the newest column stands at its own score with its own share; wild scores have a row that says so."""
+    usual = {histogram_key(0.7 + at / 100): 10 for at in range(20)}
+    fallen = {histogram_key(0.41 + at / 100): 3 for at in range(1, 31)}
+    wild = {histogram_key(-50.0): 6, histogram_key(70.0): 4}
+
+    def query(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if "notEmpty(score_counts)" not in sql:
+            return world_query(sql, parameters)
+        start_s = parameters["start_s"]
+        last = {"scorer": SCORERS[0], "t": start_s + 95 * 900, "score": fallen | wild}
+        return [{"scorer": SCORERS[0], "t": start_s + at * 900, "score": usual} for at in range(95)] + [last]
+
+    world_query, world.query = world.query, query
+    async with served(world) as address, chromium.tab(address + GROUP, width=width) as tab:
+        await tab.drawn("group")
+        said = await _heat_says(tab)
+        assert await tab.page.locator(".heat .beyond").all_text_contents() == ["below", "above"]
+        (below,), (above,) = (
+            re.findall(r"; below ([0-9.]+): 6.0 %", said),
+            re.findall(r"; ([0-9.]+) or more: 4.0 %", said),
+        )
+        labels = await tab.page.locator(".heat").first.locator(".axis").all_text_contents()
+        assert {below, above} <= set(labels), "both ends of the range are named on the axis"
+        low, high, share = re.findall(r"most often ([0-9.]+) to ([0-9.]+) \((\d+)", said)[0]
+        inside = sum(n for key, n in fallen.items() if float(low) <= histogram_value(key) < float(high))
+        assert int(share) == inside, "100 in all"
+        await chromium.picture(tab, f"heat-{width}")
+        assert tab.complaints == []
 
 
 async def test_a_version_change_is_marked(chromium: Chromium, world: World) -> None:

@@ -143,7 +143,7 @@ def _rows_of_the_unmatched(patch: pytest.MonkeyPatch) -> None:
     def show(self: JoinState, trace: TraceState, cell: Cell, new: Placed) -> None:
         enter(self, trace, cell, new)
         if not new.matched:
-            self._set_row(cell, TraceChange(self._measure(new, 1), trace.touched))
+            self._set_row(cell, TraceChange(self._judge.measure(new, trace.spans, oversize=False), trace.touched))
 
     patch.setattr(JoinState, "_enter", show)
 

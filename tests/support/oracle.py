@@ -17,7 +17,7 @@ from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import STATE_NAMES, Group, State, TraceResult
 from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.score import score
-from citegauge.domain.span import Flag, Span
+from citegauge.domain.span import Flag, Kind, Span
 from support.core_logs import LogRecord
 
 PaneKey = tuple[int, Group]
@@ -182,6 +182,7 @@ class Oracle:
         elif pane <= life.latest - policy.trace_panes_max:
             return
         before = {key: copy.span for key, copy in life.spans.items()}
+        decided_before = self._deciding(life)
         life.latest = max(life.latest, pane)
         self.open.setdefault(life.latest, set())
         known = life.spans.get(span.span_id)
@@ -200,20 +201,39 @@ class Oracle:
         kept = dict(newest[-policy.trace_spans_max - 1 :])
         dropped = set(before) - set(kept)
         life.spans = kept
-        if {key: copy.span for key, copy in kept.items()} != before:
+        changed = {key: copy.span for key, copy in kept.items()} != before
+        if changed or self._deciding(life) != decided_before:
             self.open.setdefault(pane, set())
             life.frozen = self.frozen
-            if dropped:
+            if dropped or len(kept) > policy.trace_spans_max:
                 life.counted = self._counted_before(life)
             found = self._result(life)
             if found is not None and found.event_ns // policy.pane_ns > self.closed:
                 self.open.setdefault(found.event_ns // policy.pane_ns, set()).add(found.group)
 
+    def _deciding(self, life: Life) -> set[bytes]:
+        """Ids of the spans that the result comes from: all; of too many the newest of each kind and one for the route."""
+        if len(life.spans) <= self.policy.trace_spans_max:
+            return set(life.spans)
+
+        def newest(copies: list[Copy]) -> set[bytes]:
+            return {max(copies, key=lambda copy: (copy.end_ns, copy.span.span_id)).span.span_id} if copies else set()
+
+        all_copies = list(life.spans.values())
+        found: set[bytes] = set()
+        for kind in (Kind.RETRIEVAL, Kind.RERANK, Kind.GENERATION):
+            found |= newest([copy for copy in all_copies if copy.span.kind == kind])
+        named = [copy for copy in all_copies if copy.span.route]
+        best = min(((copy.span.route_rank, bool(copy.span.parent_id)) for copy in named), default=None)
+        return found | newest([one for one in named if (one.span.route_rank, bool(one.span.parent_id)) == best])
+
     def _counted_before(self, life: Life) -> bool:
         """Of a trace that lost its oldest spans: whether what is left, read alone, stood in a pane that closed."""
         stood: int | None = None
         seen: list[Span] = []
-        for copy in sorted(life.spans.values(), key=lambda copy: copy.arrival):
+        deciding = self._deciding(life)
+        copies = [copy for key, copy in life.spans.items() if key in deciding]
+        for copy in sorted(copies, key=lambda copy: copy.arrival):
             if stood is not None and stood <= copy.closed_then:
                 return True
             seen.append(copy.span)
@@ -224,9 +244,10 @@ class Oracle:
         return stood is not None and stood <= self.closed
 
     def _result(self, life: Life) -> TraceResult | None:
-        spans = [copy.span for copy in life.spans.values()]
+        deciding = self._deciding(life)
+        spans = [copy.span for key, copy in life.spans.items() if key in deciding]
         result = score(spans, self.scoring, routes_frozen=life.frozen)
-        if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
+        if result is not None and len(life.spans) > self.policy.trace_spans_max:
             gone = dict.fromkeys(("rank_weighted_recall", "top1_score", "low_confidence"))
             return msgspec.structs.replace(result, state=State.truncated, hallucinated=[], dropped_cited=[], **gone)
         return result

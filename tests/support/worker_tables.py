@@ -66,13 +66,13 @@ def group_offsets(kafka: str, group: str) -> dict[TopicPartition, tuple[int, str
     return asyncio.run(_offsets(kafka, group))
 
 
-def commits(site: Site) -> dict[int, Commit]:
-    """The hot tier's commits by partition of the topic that it joins."""
+def commits(site: Site, topic: str = "") -> dict[int, Commit]:
+    """The hot tier's commits by partition of the topic that it joins, or of another."""
     found = group_offsets(site.kafka, f"{site.name}-join")
     return {
         partition.partition: Commit.from_metadata(offset, metadata)
         for partition, (offset, metadata) in found.items()
-        if partition.topic == site.joined_topic
+        if partition.topic == (topic or site.joined_topic)
     }
 
 

@@ -26,7 +26,7 @@ def tiny(*arguments: str) -> list[dict[str, Any]]:
 def test_core_and_memory_are_measured() -> None:
     """The pure core finds what its traffic holds in both encodings, and each figure with a goal has a verdict."""
     figures = tiny("core", "memory")
-    assert [figure["part"] for figure in figures] == ["core", "core", "memory", "memory"]
+    assert [figure["part"] for figure in figures] == ["core", "core", "core", "memory", "memory"]
     assert all(figure["value"] > 0 for figure in figures)
     assert all((figure["passed"] is not None) == bool(figure["goal"]) for figure in figures)
 

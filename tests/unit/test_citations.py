@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from citegauge.domain.citations import CHUNK_ID_LENGTH_MAX, CITATIONS_MAX, chunk_id, from_ids, from_markers, from_text
+from citegauge.domain import citations
+from citegauge.domain.citations import (
+    CHUNK_ID_LENGTH_MAX,
+    CITATIONS_MAX,
+    RANGE_LENGTH_MAX,
+    TEXT_LENGTH_MAX,
+    chunk_id,
+    from_ids,
+    from_markers,
+    from_text,
+)
 from citegauge.domain.span import CitationForm
 
 MARKERS: list[tuple[str, list[str], list[int]]] = [
@@ -67,26 +77,26 @@ def test_a_json_answer_with_citations_is_structured() -> None:
     answer = from_text(
         '{"answer": "x [9]", "citations": ["c9", 2, "[3]", {"chunk_id": 7}, {"index": 4}, null, true, {}]}'
     )
-    assert answer.citations == (CitationForm.STRUCTURED, ["c9", "7"], [2, 3, 4], 3)
+    assert answer.citations == (CitationForm.STRUCTURED, ["c9", "7"], [2, 3, 4], 3, False)
     assert not answer.broken_json
 
 
 def test_a_fenced_json_answer_is_json() -> None:
     """Models wrap JSON in a fence even when told not to."""
-    assert from_text('```json\n{"citations": []}\n```').citations == (CitationForm.STRUCTURED, [], [], 0)
+    assert from_text('```json\n{"citations": []}\n```').citations == (CitationForm.STRUCTURED, [], [], 0, False)
 
 
 def test_a_json_answer_without_citations_is_searched_for_markers() -> None:
     """Only the answer inside it is, not its other fields."""
     answer = from_text('{"thoughts": "[7]", "answer": "five days [1]"}')
-    assert answer.citations == (CitationForm.INLINE, [], [1], 0)
+    assert answer.citations == (CitationForm.INLINE, [], [1], 0, False)
 
 
 def test_broken_json_is_never_searched() -> None:
     """What was cut off cannot be counted, so nothing is read from what remains."""
     answer = from_text('{"answer": "five days [1]", "citations": ["c9"')
     assert answer.broken_json
-    assert answer.citations == (CitationForm.INLINE, [], [], 0)
+    assert answer.citations == (CitationForm.INLINE, [], [], 0, False)
 
 
 def test_text_that_begins_with_a_marker_is_not_json() -> None:
@@ -113,6 +123,37 @@ def test_an_overlong_id_is_a_digest() -> None:
 
 
 def test_citations_have_a_bound() -> None:
-    """Further citations are counted, not kept."""
+    """Further citations are not read, and the answer says so: a ratio over some of them would be a wrong one."""
     found = from_ids(f"c{number}" for number in range(CITATIONS_MAX + 5))
-    assert (len(found.cited), found.unresolved) == (CITATIONS_MAX, 5)
+    assert (len(found.cited), found.unresolved, found.cut) == (CITATIONS_MAX, 0, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]" * (CITATIONS_MAX + 1), "[c1] " * (CITATIONS_MAX + 1), "[1, 2, 3]" * CITATIONS_MAX, "[1-99] " * CITATIONS_MAX,
+     "[no marker, but prose] " * CITATIONS_MAX, "[some text]" * (CITATIONS_MAX + 1), '<cite id="c1">' * (CITATIONS_MAX + 1),
+     "x" * TEXT_LENGTH_MAX + "[1]", '{"a": "' + "x" * TEXT_LENGTH_MAX + '", "citations": [1]}',
+     '{"citations": [' + "1," * CITATIONS_MAX + "1]}"],
+    ids=["positions", "ids", "lists", "ranges", "prose", "words", "tags", "long", "long_json", "json"],
+)  # fmt: skip
+def test_an_answer_of_too_many_citations_is_cut(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more parts of brackets are read than the bound says, whatever they are, and the answer says that it was cut."""
+    looked, read = [], citations._read_marker
+
+    def counted(inside: str) -> object:
+        looked.append(inside.count(",") + 1)
+        return read(inside)
+
+    monkeypatch.setattr(citations, "_read_marker", counted)
+    found = from_text(text)
+    assert found.citations.cut
+    assert not found.broken_json
+    assert sum(looked) <= CITATIONS_MAX
+    assert len(found.citations.cited) + len(found.citations.positions) <= CITATIONS_MAX + RANGE_LENGTH_MAX
+
+
+def test_an_answer_within_the_bounds_is_not_cut() -> None:
+    """The last citation that is read is one that counts."""
+    found = from_text("[1]" * CITATIONS_MAX).citations
+    assert (len(found.positions), found.cut) == (CITATIONS_MAX, False)
+    assert not from_ids(["c1"] * CITATIONS_MAX).cut

@@ -190,6 +190,13 @@ def test_scores_that_are_all_zero_are_no_scores() -> None:
     assert verdict(report, "top1_score").answer == "cannot"
 
 
+def test_answers_without_end_are_named_as_such() -> None:
+    """A model that repeats itself is not taken for an SDK that drops attributes."""
+    report = examined([otlp([s for n in range(3) for s in (retrieval(n, ["c-1"]), answer(n, "[c-1]" * 10_001))])])
+    found = verdict(report, RECALL)
+    assert [one.cause.code for one in found.causes] == ["truncated:answer"]
+
+
 def test_a_part_of_the_traces_is_named_as_a_share() -> None:
     """`partly` says for how many traces, and gives every cause with its number, the most frequent first."""
     spans = healthy(12) + [

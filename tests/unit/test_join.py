@@ -358,6 +358,38 @@ def test_an_oversize_trace_is_truncated_in_any_order() -> None:
         assert driver.pane(0, found.group) == {"truncated": 1}
 
 
+def test_an_oversize_trace_is_judged_by_its_newest_spans() -> None:
+    """It lies where its newest answer lies, in the group of its newest spans; half of one is `truncated`, too."""
+    driver = Driver(replace(POLICY, trace_spans_max=3))
+    driver.feed(*(retrieval(1, second, number=100 + second) for second in range(5)))
+    half = driver.join.result(trace_id(1))
+    assert half is not None
+    assert (half.state, half.matched) == (State.truncated, False)
+    driver.feed(
+        generation(1, 10, ["c1"], number=200, model="m1"), generation(1, 70, ["new"], number=201, model="m2"),
+        retrieval(1, 65, ["new"], number=202), other(1, 71, number=203, route="root", route_rank=0),
+    )  # fmt: skip
+    found = driver.join.result(trace_id(1))
+    assert found is not None
+    assert (found.group.route, found.group.model) == ("root", "m2")
+    assert (found.state, found.retrieved, found.cited_ranks) == (State.truncated, ["new"], [1])
+    assert driver.pane(1, found.group) == {"truncated": 1}
+    assert not any(cell.tally.traces for cell in driver.join.slots[P0].cells.values())
+
+
+def test_an_oversize_trace_that_rests_is_measured_again() -> None:
+    """Once its old spans are beyond its newest panes, what is left is a trace like any other."""
+    driver = Driver(replace(POLICY, trace_spans_max=3, trace_panes_max=3))
+    driver.feed(*(other(1, second, number=100 + second) for second in range(9)))
+    driver.feed(retrieval(1, 200, number=50), generation(1, 201, number=51))
+    found = driver.join.result(trace_id(1))
+    assert found is not None
+    assert found.state == State.measured
+    assert driver.join.first_kept_offset == 0, "the first minute is still open"
+    driver.tick(CLOSING_S)
+    assert driver.join.first_kept_offset == 9
+
+
 def test_an_oversize_trace_keeps_its_newest_spans() -> None:
     """The kept number is bounded, and neither old nor repeated spans come back."""
     driver = Driver(replace(POLICY, trace_spans_max=3))
@@ -365,7 +397,8 @@ def test_an_oversize_trace_keeps_its_newest_spans() -> None:
     driver.feed(*spans)
     driver.feed(*spans[:3])
     kept = driver.join.traces[trace_id(1)]
-    assert len(kept.spans) == 4
+    assert kept.crowd is not None
+    assert len(kept.crowd) == 4
     assert kept.first_offset == 6
 
 

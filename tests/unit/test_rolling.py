@@ -115,6 +115,11 @@ def beat(watermark_s: float, *, caught_up: bool = True, source: str = SOURCE) ->
     return HeartbeatMessage(source, -1, int(watermark_s * SECOND_NS), caught_up)
 
 
+def signed(watermark_s: float, installation: str, source: str = SOURCE) -> HeartbeatMessage:
+    """A heartbeat of an installation."""
+    return msgspec.structs.replace(beat(watermark_s, source=source), installation=installation)
+
+
 def counts(bench: Bench) -> dict[str, int]:
     """Measured traces by window, of the one roll-up."""
     return {row.window: row.n for row in bench.tier.view.rows if row.model == "*" and row.scorer == "*"}
@@ -363,6 +368,39 @@ async def test_a_topic_that_is_no_longer_read_is_not_waited_for(caplog: pytest.L
     assert [one.message for one in caplog.records if "old/0" in one.message] == [
         "the windows do not wait for old/0: its topic is not among those of the settings"
     ]
+
+
+async def test_a_strangers_heartbeats_do_not_count() -> None:
+    """Whose heartbeat it is, is asked once; without an id it is of an older release and counts."""
+    bench = await Bench().own()
+    asked: list[tuple[str, bool]] = []
+
+    async def meet(stranger: str, *, just_now: bool) -> bool:
+        asked.append((stranger, just_now))
+        return stranger == "mine"
+
+    bench.tier.meet = meet
+    for _ in range(3):
+        await bench.take(signed(NOON_S - 20, "mine"))
+        await bench.take(signed(NOON_S - 10, "theirs", source="spans/1"))
+    await bench.take(signed(NOON_S - 10, "theirs", source="spans/2"), sent_s=NOON_S - 3_600)
+    assert asked == [("mine", True), ("theirs", True), ("theirs", False)]
+    assert set((await bench.tier.publish()).sources) == {SOURCE}
+    await bench.take(beat(NOON_S - 20, source="spans/3"))
+    assert set((await bench.tier.publish()).sources) == {SOURCE, "spans/3"}
+    assert bench.tier.unacked == 0
+
+
+async def test_a_topic_of_somebody_else_stops_the_cold_tier() -> None:
+    """What is said of a stranger is raised, and no window is made of what it sends."""
+    bench = await Bench().own()
+
+    async def meet(stranger: str, *, just_now: bool) -> bool:
+        raise FatalError(f"not {stranger}'s topic")
+
+    bench.tier.meet = meet
+    with pytest.raises(FatalError, match="not theirs's topic"):
+        await bench.take(signed(NOON_S - 10, "theirs"))
 
 
 async def test_what_is_not_ours_is_counted_and_passed() -> None:

@@ -28,8 +28,10 @@ from citegauge.domain.window import WINDOWS, RollUp, roll_up
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME, Sample
 from citegauge.section_alerts import AlertSettings
+from citegauge.sections import WebSettings
 from citegauge.settings import load
 from citegauge.tools.rules import alerts, rule_file
+from citegauge.tools.rules.links import links
 from citegauge.tools.samples import roll_samples, signal_samples, window_samples
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,9 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 ALERTMANAGER = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"
 ALERTS = alerts(AlertSettings())
 RULES: list[dict[str, Any]] = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
+AMTOOL = pytest.mark.skipif(
+    shutil.which("amtool") is None, reason="amtool comes with Debian's package prometheus-alertmanager"
+)
 SELECTOR = re.compile(r"(?<![\w:])((?:\w+:)?citegauge_\w+(?::\w+)?)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
@@ -65,13 +70,45 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_rules(tmp_path: Path) -> None:
-    """A threshold and the address of the runbooks come from the settings file."""
+    """A threshold and the addresses of the links come from the settings file."""
     config = tmp_path / "c.toml"
-    config.write_text('[alerts]\nlag_records = 7\nrunbook_base_url = "https://wiki/rag/"\njob = "rag"\n')
+    config.write_text(
+        '[alerts]\nlag_records = 7\nrunbook_base_url = "https://wiki/rag/"\njob = "rag"\n'
+        '[web]\npublic_url = "https://gauge.example.com/rag"\n'
+    )
     text = CliRunner().invoke(cli, ["rules", "--config", str(config)]).output
     assert "(citegauge_position_lag_records) > 7" in text
     assert 'runbook_url: "https://wiki/rag/recall-drop.md"' in text
+    assert 'dashboard_url: "https://gauge.example.com/rag/#/group?route={{ $labels.route' in text
     assert 'up{job="rag"}' in text
+
+
+@pytest.mark.parametrize("setting", ["alerts.runbook_base_url", "alerts.dashboard_base_url", "web.public_url"])
+@pytest.mark.parametrize(
+    "address", ["docs/runbooks/", "/runbooks/", "//host/", "ftp://host/", 'https://a"b/', "https:///"]
+)
+def test_a_link_that_leads_nowhere_is_refused(setting: str, address: str, tmp_path: Path) -> None:
+    """A relative address is dead in a pager; one line says which setting it is."""
+    section, _, name = setting.partition(".")
+    config = tmp_path / "c.toml"
+    config.write_text(f"[{section}]\n{name} = '{address}'\n")
+    refused = CliRunner().invoke(cli, ["rules", "--config", str(config)])
+    assert isinstance(refused.exception, ConfigError)
+    assert setting in str(refused.exception)
+    assert "absolute address" in str(refused.exception)
+    assert "\n" not in str(refused.exception)
+
+
+def test_links_lead_to_the_worker(tmp_path: Path) -> None:
+    """Of the defaults to its port, else to where it is said to be; a port that nobody knows beforehand is refused."""
+    alerts_ = AlertSettings()
+    assert links(alerts_, WebSettings(port=7)) == ("http://127.0.0.1:7/runbooks/", "http://127.0.0.1:7/")
+    for given in ("https://a/b", "https://a/b/"):
+        assert links(alerts_, WebSettings(port=0, public_url=given)) == ("https://a/b/runbooks/", "https://a/b/")
+    both = AlertSettings(runbook_base_url="https://w/", dashboard_base_url="https://d/")
+    assert links(both, WebSettings(port=0)) == ("https://w/", "https://d/")
+    with pytest.raises(ConfigError, match=r"web\.public_url"):
+        links(alerts_, WebSettings(port=0))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +133,15 @@ def test_every_alert_is_complete(rule: dict[str, Any]) -> None:
     """Hold-off, severity, texts with a place or a number, and a runbook that exists and bears its name."""
     assert rule["for"]
     assert rule["keep_firing_for"]
-    assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert rule["labels"]["severity"] in ({"none"} if rule["alert"] == "CitegaugeWatchdog" else {"page", "ticket"})
     assert rule["labels"]["signal"] in {"quality", "traffic", "pipeline"}
     notes = rule["annotations"]
     assert "{{ $labels." in notes["summary"]
     assert notes["description"]
-    page = ROOT / notes["runbook_url"]
-    assert page.parent == RUNBOOKS
+    base, _, name = notes["runbook_url"].rpartition("/")
+    assert base == "http://127.0.0.1:9464/runbooks"
+    page = RUNBOOKS / name
+    assert notes["dashboard_url"].startswith("http://127.0.0.1:9464/#/")
     assert page.read_text().startswith(f"# {rule['alert']}\n")
 
 
@@ -304,9 +343,12 @@ def test_pages_and_tickets_have_receivers() -> None:
     assert {config["route"]["receiver"], *(route["receiver"] for route in config["route"]["routes"])} == receivers
 
 
-@pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool comes with Debian's package prometheus-alertmanager")
-@pytest.mark.parametrize("severity", ["page", "ticket"])
-def test_amtool_accepts_the_configuration(severity: str) -> None:
+@AMTOOL
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [("severity=page", "page"), ("severity=ticket", "ticket"), ("alertname=CitegaugeWatchdog", "watchdog")],
+)
+def test_amtool_accepts_the_configuration(labels: str, receiver: str) -> None:
     """Alertmanager itself reads the file, and sends each severity where it belongs."""
     for command in (
         ["check-config", str(ALERTMANAGER)],
@@ -315,12 +357,29 @@ def test_amtool_accepts_the_configuration(severity: str) -> None:
             "routes",
             "test",
             f"--config.file={ALERTMANAGER}",
-            f"--verify.receivers={severity}",
-            f"severity={severity}",
+            f"--verify.receivers={receiver}",
+            labels,
         ],
     ):
         done = subprocess.run(["amtool", *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@AMTOOL
+def test_the_example_receivers_are_right(tmp_path: Path) -> None:
+    """Who takes the signs away has receivers that Alertmanager accepts, and both links in what people read."""
+    head, _, rest = ALERTMANAGER.read_text().partition("receivers:\n")
+    example = "".join(line.removeprefix("#|") + "\n" for line in rest.splitlines() if line.startswith("#|"))
+    tail = rest[rest.index("inhibit_rules:") :]
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(f"{head}receivers:\n{example}{tail}")
+    done = subprocess.run(["amtool", "check-config", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    receivers = {each["name"]: str(each) for each in yaml.safe_load(path.read_text())["receivers"]}
+    for name in ("page", "ticket"):
+        assert "dashboard_url" in receivers[name]
+        assert "runbook_url" in receivers[name]
+    assert "webhook_configs" in receivers["watchdog"]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Debian's package prometheus")

@@ -77,6 +77,12 @@ def test_every_state(state: State) -> None:
     assert (found.rank_weighted_recall is not None) is (state is State.measured)
 
 
+def test_an_answer_that_was_not_read_whole_is_not_measured() -> None:
+    """What it cites is known in part, so a ratio would be a wrong one, and none of it is called hallucinated."""
+    found = result(retrieval(1, 0), generation(1, 1, ["c9", "z1"], flags=Flag.CITATIONS_CUT))
+    assert (found.state, found.recall, found.hallucinated) == (State.truncated, None, [])
+
+
 @pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
 def test_a_citation_is_judged_only_where_the_retrieved_set_is_known(state: State) -> None:
     """A stray citation is hallucinated, and counted at all, in three states; in the others nobody can know."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -94,6 +95,23 @@ def migrate(
             {"name": migration.name, "digest": migration.digest},
         )
     return [migration.name for migration in pending]
+
+
+def own_ids(client: SqlRunner, database: str, name: str) -> tuple[str, ...]:
+    """The ids of this installation, oldest first, but `name` before all where it is given.
+
+    Writes `name` down where it is new, and makes an id where there is none. Raises what the client raises.
+    """
+    table = f"`{database}`.installation"
+
+    def stored() -> list[str]:
+        return [str(row["id"]) for row in client.query(f"SELECT id FROM {table} GROUP BY id ORDER BY min(since), id")]
+
+    found = stored()
+    if name not in found if name else not found:
+        client.command(f"INSERT INTO {table} (id) SELECT {{id:String}}", {"id": name or secrets.token_hex(8)})
+        found = stored()
+    return (name, *(one for one in found if one != name)) if name else tuple(found)
 
 
 def _prepare(client: SqlRunner, quoted: str) -> None:

@@ -19,7 +19,7 @@ To add a convention: one file with a `Convention`, one line in `CONVENTIONS`, go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -61,11 +61,13 @@ __all__ = [
     "Convention",
     "DecodePolicy",
     "Decoder",
+    "Reader",
     "SpanFault",
     "SpanMapping",
     "convention_of",
     "decoder",
     "opener",
+    "reader",
 ]
 
 
@@ -136,6 +138,7 @@ assert len({entry.name for entry in CONVENTIONS}) == len(CONVENTIONS), "names in
 assert len({entry.name for entry in ENVELOPES}) == len(ENVELOPES), "names in a table are unique"
 
 Decoder: TypeAlias = Callable[[bytes], list[Span | SpanFault]]
+Reader: TypeAlias = Callable[[bytes], Iterable[Span | SpanFault]]
 
 
 def opener(encoding: str) -> Callable[[bytes], Opened]:
@@ -164,6 +167,20 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
     It raises `DeadLetterError` and nothing else, and only when nothing in the record can be read. `decoder` itself
     raises ValueError for an unknown encoding or a policy that contradicts itself.
     """
+    read = reader(encoding, policy)
+
+    def decode(record: bytes) -> list[Span | SpanFault]:
+        found = read(record)
+        return found if isinstance(found, list) else list(found)
+
+    return decode
+
+
+def reader(encoding: str, policy: DecodePolicy) -> Reader:
+    """As `decoder`, but each span is made when it is asked for: a record may hold a hundred thousand.
+
+    What would be raised is raised before the first span, at the latest when it is asked for.
+    """
     opened = opener(encoding)
     routes = RouteReader(policy.route_keys)
     users = UserReader(policy.user_hmac_key, policy.user_keys)
@@ -173,23 +190,25 @@ def decoder(encoding: str, policy: DecodePolicy) -> Decoder:
         opened = partial(opened, mappings=mappings)  # type: ignore[call-arg]  # these two take them
     fast = fast_native(routes, users) if is_json_lines else None
 
-    def decode(record: bytes) -> list[Span | SpanFault]:
+    def read(record: bytes) -> Iterable[Span | SpanFault]:
         if not record:
             raise DeadLetterError("empty_record")
         if fast is not None and (clean := fast(record)) is not None:
             return [clean]
-        found: list[Span | SpanFault] = []
-        inside: list[Span | SpanFault] = []
+        return each(record)
+
+    def each(record: bytes) -> Iterator[Span | SpanFault]:
+        inside: list[Span] = []
         for raw in opened(record):
             if isinstance(raw, SpanFault):
-                found.append(raw)
+                yield raw
                 continue
             convention = convention_of(raw, mappings)
             facts = convention.normalise(raw) if convention is not None else Facts()
             route, rank = routes.read(raw.attributes, raw.resource)
-            found.append(finished(raw, facts, route, rank, users.read(raw.attributes, raw.resource)))
+            yield finished(raw, facts, route, rank, users.read(raw.attributes, raw.resource))
             if facts.inside is not None:
                 inside.append(finished(inside_of(raw), facts.inside, route, rank))
-        return found + inside if inside else found
+        yield from inside
 
-    return decode
+    return read

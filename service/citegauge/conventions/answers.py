@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from citegauge.conventions.base import EXPECTS_JSON, FILE_LEVEL_CITATIONS, FILE_LEVEL_IDS, MALFORMED, RETRIEVAL, Facts
+from citegauge.conventions.base import (
+    CITATIONS_CUT,
+    EXPECTS_JSON,
+    FILE_LEVEL_CITATIONS,
+    FILE_LEVEL_IDS,
+    MALFORMED,
+    RETRIEVAL,
+    Facts,
+)
 from citegauge.conventions.blocks import provider_citations
 from citegauge.conventions.documents import read_documents
 from citegauge.conventions.values import embedded
@@ -103,6 +111,18 @@ def _set(facts: Facts, found: citations.Citations) -> None:
     facts.cited = found.cited
     facts.positions = found.positions or None
     facts.unresolved = found.unresolved
+    if found.cut:
+        facts.flags |= CITATIONS_CUT
+
+
+def explicit_positions(facts: Facts, stated: list[Any]) -> int:
+    """Set the cited positions from a list on the span itself; returns how many of it are none."""
+    within = stated[: citations.CITATIONS_MAX]
+    if len(within) < len(stated):
+        facts.flags |= CITATIONS_CUT
+    found = [value for value in within if type(value) is int]
+    facts.positions = found or None
+    return len(within) - len(found)
 
 
 TEXT_KEYS = ("answer", "response", "text", "content", "output", "output_text", "completion", "result", "generated_text")

@@ -20,7 +20,7 @@ OTHER, RETRIEVAL, RERANK, GENERATION = int(Kind.OTHER), int(Kind.RETRIEVAL), int
 TRUNCATED, MALFORMED, SYNTHETIC_IDS = int(Flag.TRUNCATED), int(Flag.MALFORMED), int(Flag.SYNTHETIC_IDS)
 EXPECTS_JSON, DISTANCE = int(Flag.EXPECTS_JSON), int(Flag.DISTANCE)
 FILE_LEVEL_CITATIONS, RETRIEVED_IS_CITED = int(Flag.FILE_LEVEL_CITATIONS), int(Flag.RETRIEVED_IS_CITED)
-FILE_LEVEL_IDS = int(Flag.FILE_LEVEL_IDS)
+FILE_LEVEL_IDS, CITATIONS_CUT = int(Flag.FILE_LEVEL_IDS), int(Flag.CITATIONS_CUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,8 @@ FILES = "files"
 """Marks, in the retriever's version, that ids name files: such a recall is another number, so it is another series."""
 
 
+IDS_MAX = 10_000
+"""Ids kept of one list. A longer one is cut off, and says so: each span of the trace asks for all of them again."""
 VERSION_LENGTH_MAX = 190
 """Characters of a version that is marked so."""
 
@@ -129,6 +131,10 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int, user_hash:
     if raw.dropped and facts.kind in (RETRIEVAL, RERANK):
         # The SDK drops the oldest attributes first, and these are the best documents.
         flags |= TRUNCATED
+    ids, scores, final_ids = facts.ids, facts.scores, facts.final_ids
+    if max(len(ids or ()), len(final_ids or ())) > IDS_MAX:
+        ids, scores, final_ids = ids and ids[:IDS_MAX], scores and scores[:IDS_MAX], final_ids and final_ids[:IDS_MAX]
+        flags |= TRUNCATED
     version = facts.retriever_version
     if flags & FILE_LEVEL_IDS:
         version = f"{version[:VERSION_LENGTH_MAX]}/{FILES}" if version else FILES
@@ -141,11 +147,11 @@ def finished(raw: RawSpan, facts: Facts, route: str, route_rank: int, user_hash:
         flags=flags,
         route=route,
         route_rank=route_rank,
-        ids=facts.ids,
+        ids=ids,
         ids_dropped=facts.ids_dropped,
-        scores=facts.scores,
+        scores=scores,
         first_score=facts.first_score,
-        final_ids=facts.final_ids,
+        final_ids=final_ids,
         top_k=facts.top_k,
         retriever_version=version,
         scorer=facts.scorer,

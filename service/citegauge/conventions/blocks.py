@@ -63,7 +63,8 @@ def provider_citations(response: object) -> Blocks | None:
         _read_node(node, found)
     if not (found.stated or found.cited or found.positions or found.unresolved):
         return None
-    return Blocks(Citations(_BLOCKS, found.cited, found.positions, found.unresolved), found.file_level)
+    cut = len(found.cited) + len(found.positions) + found.unresolved >= CITATIONS_MAX
+    return Blocks(Citations(_BLOCKS, found.cited, found.positions, found.unresolved, cut), found.file_level)
 
 
 def _nodes(response: object) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeGuard
 import msgspec
 
 from citegauge.conventions import native
-from citegauge.conventions.base import GENERATION, RETRIEVAL
+from citegauge.conventions.base import GENERATION, IDS_MAX, RETRIEVAL
 from citegauge.conventions.identity import TIME_NS_MAX
 from citegauge.conventions.routes import RouteReader
 from citegauge.conventions.users import UserReader
@@ -158,7 +158,13 @@ def _generation(attributes: dict[str, Any]) -> _Facts | None:
 
 def _clean_ids(ids: Any) -> TypeGuard[list[str]]:
     return type(ids) is list and (
-        not ids or (_TEXTS.issuperset(map(type, ids)) and "" not in ids and max(map(len, ids)) <= CHUNK_ID_LENGTH_MAX)
+        not ids
+        or (
+            len(ids) <= IDS_MAX
+            and _TEXTS.issuperset(map(type, ids))
+            and "" not in ids
+            and max(map(len, ids)) <= CHUNK_ID_LENGTH_MAX
+        )
     )
 
 

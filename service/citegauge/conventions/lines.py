@@ -27,14 +27,15 @@ def spans(record: bytes, mappings: tuple[CompiledMapping, ...] = ()) -> Opened:
     if isinstance(found, list):
         return _numbered(_list(found, mappings))
     try:
-        return _numbered(_opened(found, mappings))
+        return list(_numbered(_opened(found, mappings)))
     except FaultError as fault:
         raise DeadLetterError(fault.reason, fault.detail) from None
 
 
-def _numbered(opened: Iterable[RawSpan | SpanFault]) -> list[RawSpan | SpanFault]:
+def _numbered(opened: Iterable[RawSpan | SpanFault]) -> Iterator[RawSpan | SpanFault]:
     """The same, faults numbered by their position in the record."""
-    return [replace(span, index=at) if isinstance(span, SpanFault) else span for at, span in enumerate(opened)]
+    for at, span in enumerate(opened):
+        yield replace(span, index=at) if isinstance(span, SpanFault) else span
 
 
 def _lines(record: bytes, reason: ValueError) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from citegauge.conventions.answers import explicit, read_answer
+from citegauge.conventions.answers import explicit, explicit_positions, read_answer
 from citegauge.conventions.base import (
     EXPECTS_JSON,
     GENERATION,
@@ -190,13 +190,12 @@ def _answer(facts: Facts, attributes: Mapping[str, Any]) -> None:
     if explicit(facts, first(attributes, CITED_KEYS)):
         positions = first(attributes, POSITION_KEYS)
         if isinstance(positions, list):
-            facts.positions = [value for value in positions if type(value) is int] or None
+            explicit_positions(facts, positions)
         return
     positions = first(attributes, POSITION_KEYS)
     if isinstance(positions, list):
         explicit(facts, [])
-        facts.positions = [value for value in positions if type(value) is int] or None
-        facts.unresolved = len(positions) - len(facts.positions or ())
+        facts.unresolved = explicit_positions(facts, positions)
         return
     output = first(attributes, OUTPUT_KEYS)
     read_answer(facts, [_as_text(output)], output)

@@ -26,7 +26,7 @@ def proto_value(value: Any, depth: int) -> Any:
     if which is None or depth > VALUE_DEPTH_MAX:
         return None
     if which == "array_value":
-        return [proto_value(item, depth + 1) for item in value.array_value.values]
+        return [item.string_value or proto_value(item, depth + 1) for item in value.array_value.values]
     if which == "kvlist_value":
         return {item.key: proto_value(item.value, depth + 1) for item in value.kvlist_value.values}
     return getattr(value, which)

@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +31,11 @@ RANGE_LENGTH_MAX = 100
 POSITION_MAX = 1_000_000
 """A larger number in a JSON answer is not a position."""
 CITATIONS_MAX = 10_000
-"""Citations kept of one answer; further ones are counted as unresolved."""
+"""Citations kept of one answer, and parts of brackets that are looked at, whether or not they cite: `[1, 2]` has two.
+
+With more of them an answer is `cut`: a ratio over some of its citations would be a wrong one, and a record of nothing but
+brackets would hold up all others for seconds.
+"""
 
 
 class Citations(NamedTuple):
@@ -43,6 +48,8 @@ class Citations(NamedTuple):
     """As written; the base belongs to the route."""
     unresolved: int = 0
     """Citations that name nothing: null, a wrong type, an opaque number."""
+    cut: bool = False
+    """There may be more: beyond `CITATIONS_MAX` or `TEXT_LENGTH_MAX` nothing was read."""
 
 
 def chunk_id(value: object) -> str | None:
@@ -64,15 +71,17 @@ def from_ids(items: Iterable[object], form: int = CitationForm.EXPLICIT) -> Cita
     """Explicit ids; ints are ids too. Null, empty and other values are unresolved."""
     cited: list[str] = []
     unresolved = 0
-    for item in items:
+    stated = iter(items)
+    for item in islice(stated, CITATIONS_MAX):
         found = chunk_id(item.get("id", item.get("chunk_id")) if isinstance(item, dict) else item)
-        if found is None or len(cited) >= CITATIONS_MAX:
+        if found is None:
             unresolved += 1
         else:
             cited.append(found)
-    return Citations(int(form), cited, [], unresolved)
+    return Citations(int(form), cited, [], unresolved, cut=next(stated, _END) is not _END)
 
 
+_END = object()
 _ID_KEYS = ("chunk_id", "chunkId", "id", "document_id", "doc_id", "source_id", "node_id")
 _POSITION_KEYS = ("index", "position", "number", "source", "citation", "ref")
 
@@ -83,10 +92,10 @@ def from_json_list(items: Iterable[object], form: int = CitationForm.STRUCTURED)
     positions: list[int] = []
     unresolved = 0
     for entry in items:
+        if len(cited) + len(positions) + unresolved >= CITATIONS_MAX:
+            return Citations(int(form), cited, positions, unresolved, cut=True)
         item = _named(entry) if isinstance(entry, dict) else entry
-        if len(cited) + len(positions) >= CITATIONS_MAX:
-            unresolved += 1
-        elif type(item) is int and abs(item) <= POSITION_MAX:
+        if type(item) is int and abs(item) <= POSITION_MAX:
             positions.append(item)
         elif type(item) is str:
             marker = _read_bracketed(item)
@@ -158,13 +167,16 @@ def from_text(text: str) -> Answer:
             answer = _loads(candidate)
         except ValueError:
             if re.match(r'\{\s*"', candidate):
-                return Answer(Citations(int(CitationForm.INLINE), [], []), broken_json=True)
+                # Of a longer text nobody knows whether it was broken before we cut it.
+                cut = len(text) > TEXT_LENGTH_MAX
+                return Answer(Citations(int(CitationForm.INLINE), [], [], cut=cut), broken_json=not cut)
         else:
             found = from_answer(answer)
             if found is not None:
                 return Answer(found, broken_json=False)
             body = next((answer[key] for key in _ANSWER_KEYS if isinstance(answer.get(key), str)), "")
-    return Answer(from_markers(body), broken_json=False)
+    found = from_markers(body)
+    return Answer(found._replace(cut=True) if len(text) > TEXT_LENGTH_MAX else found, broken_json=False)
 
 
 def _unfenced(text: str) -> str:
@@ -226,11 +238,16 @@ def from_markers(text: str) -> Citations:
     """Ids and positions of the inline markers, in order of appearance. No marker at all is a fact: empty lists."""
     cited: list[str] = []
     positions: list[int] = []
-    unresolved = 0
+    unresolved = parts = 0
+    cut = False
     if "[" in text or "【" in text or "<cite" in text or "<CITE" in text:
         plain = _without_code(text)
         link_end = word_end = -1  # ends of brackets that are not (surely) markers: `[some text][1]` is a link
         for match in _BRACKETS.finditer(plain):
+            parts += 1 + match.group().count(",") + match.group().count(";")
+            if max(parts, len(cited) + len(positions)) > CITATIONS_MAX:
+                cut = True
+                break
             marker = None
             if match.group(2) is not None:
                 marker = _read_marker(match.group(2))
@@ -243,18 +260,19 @@ def from_markers(text: str) -> Citations:
                 continue
             if not marker.positions and not any(map(_has_digit, marker.cited)):
                 word_end = match.end()
-            if len(cited) + len(positions) + len(marker.cited) + len(marker.positions) > CITATIONS_MAX:
-                unresolved += len(marker.cited) + len(marker.positions)
-                continue
             cited += marker.cited
             positions += marker.positions
             unresolved += marker.unresolved
         for match in _CITE_TAG.finditer(plain):
+            parts += 1 + match.group().count(",") + match.group().count(";")
+            if max(parts, len(cited) + len(positions)) > CITATIONS_MAX:
+                cut = True
+                break
             marker = _read_marker(match.group(1))
-            if marker is not None and len(cited) < CITATIONS_MAX:
+            if marker is not None:
                 cited += marker.cited
                 positions += marker.positions
-    return Citations(int(CitationForm.INLINE), cited, positions, unresolved)
+    return Citations(int(CitationForm.INLINE), cited, positions, unresolved, cut)
 
 
 def _without_code(text: str) -> str:

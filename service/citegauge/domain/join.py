@@ -15,12 +15,14 @@ from typing import Literal
 import msgspec
 
 from citegauge.domain.changes import Changes, LateSpan, PaneSnapshot, TraceChange
+from citegauge.domain.crowd import Crowd, route_class
+from citegauge.domain.judge import Judge
 from citegauge.domain.kept import KIND, first_offset, pack, same_spans, stood_in_closed, unpack, with_copy, without_old
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock
-from citegauge.domain.recall import Group, State, TraceResult
+from citegauge.domain.recall import Group, TraceResult
 from citegauge.domain.rekeyed import Rekeyed
-from citegauge.domain.score import Placed, measure, place
+from citegauge.domain.score import Placed
 from citegauge.domain.sources import SourceClocks, pack_clocks, unpack_clocks
 from citegauge.domain.span import Flag, Kind, Span
 from citegauge.domain.state import Cell, PaneSlot, TraceState
@@ -60,6 +62,7 @@ class JoinState:
         self.policy = policy
         self.scoring = scoring
         self.clock = clock or Clock()
+        self._judge = Judge(scoring)
         self._sources = SourceClocks(policy.source_idle_ns, unpack_clocks(self.clock.sources))
         self.traces: dict[bytes, TraceState] = {}
         self.slots: dict[int, PaneSlot] = {}
@@ -147,7 +150,7 @@ class JoinState:
                 trace = self.traces[trace_id]
                 assert trace.cell is not None
                 if trace.cell.idle_touched < trace.cell.touched:
-                    change = TraceChange(self._score(trace_id, trace.spans, trace.frozen), trace.touched)
+                    change = TraceChange(self._verdict(trace_id, trace), trace.touched)
                     waiting.setdefault(trace.cell, []).append(change)
             for cell, rows in waiting.items():
                 cell.idle_touched = cell.touched
@@ -159,8 +162,8 @@ class JoinState:
     def result(self, trace_id: bytes) -> TraceResult | None:
         """The present result of a live trace, or None."""
         trace = self.traces.get(trace_id)
-        placed = None if trace is None else self._place(trace_id, trace.spans, trace.frozen)
-        return None if trace is None or placed is None else self._measure(placed, len(trace.spans))
+        placed = None if trace is None else self._judge.place(trace_id, trace.spans, trace.frozen)
+        return None if trace is None or placed is None else self._verdict(trace_id, trace)
 
     # -- one span ---------------------------------------------------------------------------------------------------
 
@@ -177,32 +180,61 @@ class JoinState:
             return
         if pane <= trace.latest.pane - self.policy.trace_panes_max:
             return  # as if it had come in time, and had been dropped since
-        before = trace.spans
-        after = merged = with_copy(before, kept)
+        before, was_oversize = trace.spans, trace.crowd is not None
         moved = pane > trace.latest.pane
         if moved:
             # Also for a mere copy: a replay that begins between a span and its copy must not remember the trace longer.
             trace.latest.latest.discard(trace_id)
             trace.latest = self._slot(pane)
             trace.latest.latest.add(trace_id)
-            after = without_old(after, (pane - self.policy.trace_panes_max + 1) * self.policy.pane_ns)
-        if len(after) > self.policy.trace_spans_max + 1:
-            # The newest stay, and one more than may count, by which an oversize trace is known. So what is kept does not
-            # depend on the order of arrival, nor on spans so old that a replay does not see them.
-            oldest = min(after)
-            after = tuple(one for one in after if one is not oldest)
-        shortened = len(after) < len(merged)
-        if shortened:
-            trace.first_offset = first_offset(after)
+        oldest_ns = (pane - self.policy.trace_panes_max + 1) * self.policy.pane_ns if moved else 0
+        add = self._add if trace.crowd is None else self._add_to_crowd
+        changed, shortened = add(trace, kept, span, oldest_ns)
         if moved:
             trace.latest.hold(trace.first_offset)
-        trace.spans = after
-        if len(after) == len(before) and same_spans(before, after):
+        if not changed:
             self.counters.duplicates += 1
             return
         self._slot(pane).hold(trace.first_offset)
-        self.counters.oversize_traces += len(before) <= self.policy.trace_spans_max < len(after)
-        self._update(trace_id, trace, before, kept, span, offset, shortened=shortened)
+        self.counters.oversize_traces += trace.crowd is not None and not was_oversize
+        self._update(trace_id, trace, before, kept, span, offset, shortened=shortened, was_oversize=was_oversize)
+
+    def _add(self, trace: TraceState, kept: bytes, span: Span, oldest_ns: int) -> tuple[bool, bool]:
+        """Returns whether the trace's spans are others now, and whether some were dropped for their age."""
+        before = trace.spans
+        after = merged = with_copy(before, kept)
+        if oldest_ns:
+            after = without_old(merged, oldest_ns)
+        shortened = len(after) < len(merged)
+        if shortened:
+            trace.first_offset = first_offset(after)
+        trace.spans = after
+        if len(after) > self.policy.trace_spans_max:
+            trace.crowd = Crowd(after, [route_class(unpack(one, span.trace_id)) for one in after])
+            trace.spans = trace.crowd.representatives()
+        return len(after) != len(before) or not same_spans(before, after), shortened
+
+    def _add_to_crowd(self, trace: TraceState, kept: bytes, span: Span, oldest_ns: int) -> tuple[bool, bool]:
+        """As `_add`, for an oversize trace.
+
+        The newest stay, and one more than may count, by which an oversize trace is known. So what is kept does not depend
+        on the order of arrival, nor on spans so old that a replay does not see them.
+        """
+        before, crowd = trace.spans, trace.crowd
+        assert crowd is not None
+        changed, n_before = crowd.put(kept, route_class(span)), len(crowd)
+        if oldest_ns:
+            crowd.drop_before(oldest_ns)
+        if len(crowd) > self.policy.trace_spans_max + 1 and crowd.drop_oldest() is kept:
+            return False, False
+        trace.first_offset = crowd.first_offset
+        if len(crowd) > self.policy.trace_spans_max:
+            trace.spans = crowd.representatives()
+        else:
+            trace.spans, trace.crowd = crowd.spans, None
+        shortened = len(crowd) < n_before
+        # A mere copy can make its span the newest.
+        return changed or shortened or not same_spans(before, trace.spans), shortened
 
     def _update(
         self,
@@ -214,26 +246,30 @@ class JoinState:
         offset: int,
         *,
         shortened: bool = False,
+        was_oversize: bool = False,
     ) -> None:
         """Move the trace's contribution from what `before` amounts to, to what its spans amount to now."""
-        frozen = self.clock.routes_frozen
-        if span.kind == _OTHER and frozen == trace.frozen and self._changes_nothing(trace, before, span):
+        frozen, oversize = self.clock.routes_frozen, trace.crowd is not None
+        if frozen == trace.frozen and self._changes_nothing(trace, before, span, was_oversize):
             return
         home, recounted = trace.cell, trace.recounted
         if home is not None and home.slot.closed:
             home, trace.cell, trace.recounted = None, None, True
-        if shortened:
+        if shortened or oversize:
             trace.recounted = stood_in_closed(trace.spans, self.closed_through, self.policy.pane_ns)
-        new = self._place(trace_id, trace.spans, frozen, kept, span)
+        # Before anything else, while the last result of a long trace is still remembered.
+        old = (
+            self._judge.score(trace_id, before, trace.frozen, oversize=was_oversize) if trace.matched and home else None
+        )
+        new = self._judge.place(trace_id, trace.spans, frozen, kept, span)
         pane = None if new is None else new.event_ns // self.policy.pane_ns
         cell = None if new is None or pane is None or pane <= self.closed_through else self._cell(new.group, pane)
         if home is None and cell is None:
             return
         if home is not None:
-            if trace.matched:
-                old = self._score(trace_id, before, trace.frozen)
+            if old is not None:
                 unchanged = cell is home and recounted == trace.recounted
-                if unchanged and new is not None and old == self._measure(new, len(trace.spans)):
+                if unchanged and new is not None and old == self._judge.measure(new, trace.spans, oversize=oversize):
                     trace.frozen = frozen
                     return
                 home.tally.add(old, recounted=recounted, sign=-1)
@@ -246,16 +282,18 @@ class JoinState:
         if cell is not None and new is not None:
             self._enter(trace, cell, new)
 
-    def _changes_nothing(self, trace: TraceState, before: tuple[bytes, ...], span: Span) -> bool:
-        """Whether a span that is neither retrieval nor generation is a mere repetition of what is known.
+    def _changes_nothing(self, trace: TraceState, before: tuple[bytes, ...], span: Span, was_oversize: bool) -> bool:
+        """Whether an oversize trace keeps its representatives, or a span that is neither retrieval nor generation is a
+        mere repetition of what is known.
 
         It can matter by its route, by its parent link (once a kind occurs twice), by making the trace oversize, and by
         replacing a span or dropping old ones (then fewer or as many are kept as before).
         """
-        n_spans = len(trace.spans)
-        if not len(before) < n_spans <= self.policy.trace_spans_max:
-            return False
         if trace.cell is not None and trace.cell.slot.closed:
+            return False
+        if trace.crowd is not None or was_oversize:
+            return trace.crowd is not None and was_oversize and trace.spans == before
+        if span.kind != _OTHER or len(trace.spans) <= len(before):
             return False
         kinds = [kept[KIND] for kept in trace.spans if kept[KIND] != _OTHER]
         if not kinds:
@@ -281,7 +319,7 @@ class JoinState:
         cell.slot.hold(trace.first_offset)
         if new.matched:
             trace.matched = True
-            result = self._measure(new, len(trace.spans))
+            result = self._judge.measure(new, trace.spans, oversize=trace.crowd is not None)
             cell.tally.add(result, recounted=trace.recounted)
             self._set_row(cell, TraceChange(result, trace.touched))
         else:
@@ -306,33 +344,8 @@ class JoinState:
             self.open_groups[group] = self.open_groups.get(group, 0) + 1
         return cell
 
-    def _place(
-        self,
-        trace_id: bytes,
-        spans: tuple[bytes, ...],
-        frozen: bool,
-        newest: bytes | None = None,
-        newest_span: Span | None = None,
-    ) -> Placed | None:
-        """`newest_span`: what `newest`, one of `spans`, was packed from a moment ago, so that it need not be unpacked."""
-        unpacked = [
-            unpack(kept, trace_id) if kept is not newest or newest_span is None else newest_span for kept in spans
-        ]
-        return place(unpacked, self.scoring, routes_frozen=frozen)
-
-    def _measure(self, placed: Placed, n_spans: int) -> TraceResult:
-        result = measure(placed, self.scoring)
-        if n_spans > self.policy.trace_spans_max and result.matched:
-            return msgspec.structs.replace(
-                result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None,
-                hallucinated=[], dropped_cited=[],
-            )  # fmt: skip
-        return result
-
-    def _score(self, trace_id: bytes, spans: tuple[bytes, ...], frozen: bool) -> TraceResult:
-        placed = self._place(trace_id, spans, frozen)
-        assert placed is not None, "a placed trace has a retrieval or a generation"
-        return self._measure(placed, len(spans))
+    def _verdict(self, trace_id: bytes, trace: TraceState) -> TraceResult:
+        return self._judge.score(trace_id, trace.spans, trace.frozen, oversize=trace.crowd is not None)
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -362,7 +375,7 @@ class JoinState:
             trace = self.traces[trace_id]
             assert trace.cell is not None
             assert trace.cell.slot is slot
-            result = self._score(trace_id, trace.spans, trace.frozen)
+            result = self._verdict(trace_id, trace)
             trace.cell.tally.add(result, recounted=trace.recounted)
             self._set_row(trace.cell, TraceChange(result, trace.touched))
 

@@ -79,6 +79,9 @@ def stood_in_closed(spans: tuple[bytes, ...], closed_through: int, pane_ns: int)
     `closed_through`: the newest closed pane now. That is what a replay finds which begins with the oldest of these spans,
     so what the trace has lost must not decide it.
     """
+    now = (closed_through + 1).to_bytes(8, "big")
+    if all(kept[_CLOSED] == now for kept in spans):
+        return False
     stood = generation_ns = stage_ns = 0
     for kept in sorted(spans, key=_arrival):
         closed_then = int.from_bytes(kept[_CLOSED], "big") - 1

@@ -31,7 +31,7 @@ _INLINE = int(CitationForm.INLINE)
 _TRUNCATED, _BAD_TIME, _DISTANCE = int(Flag.TRUNCATED), int(Flag.BAD_TIME), int(Flag.DISTANCE)
 _SYNTHETIC_IDS, _RETRIEVED_IS_CITED = int(Flag.SYNTHETIC_IDS), int(Flag.RETRIEVED_IS_CITED)
 _EXPECTS_JSON, _FILE_LEVEL_IDS = int(Flag.EXPECTS_JSON), int(Flag.FILE_LEVEL_IDS)
-_FILE_LEVEL_CITATIONS = int(Flag.FILE_LEVEL_CITATIONS)
+_FILE_LEVEL_CITATIONS, _CITATIONS_CUT = int(Flag.FILE_LEVEL_CITATIONS), int(Flag.CITATIONS_CUT)
 _MEASURED = State.measured
 
 ANCESTORS_MAX = 1_000
@@ -354,7 +354,7 @@ def _state(placed: Placed, nonconformant: bool) -> State:
         flags |= span.flags & _BAD_TIME
     if flags & _BAD_TIME:
         state = State.bad_time
-    elif flags & _TRUNCATED:
+    elif flags & _TRUNCATED or (answer is not None and answer.flags & _CITATIONS_CUT):
         state = State.truncated
     elif not retrieved:
         state = State.empty_retrieval if returned_nothing else State.ids_missing

@@ -52,6 +52,8 @@ class Flag(enum.IntFlag):
     """The recorded scores are distances (lower is better)."""
     MALFORMED = 256
     """An attribute was present but unreadable (wrong type, non-finite, cut-off JSON); it was treated as missing."""
+    CITATIONS_CUT = 512
+    """The answer is longer, or cites more, than is read (`domain.citations`); what it cites is not known in full."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):

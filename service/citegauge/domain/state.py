@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from citegauge.domain.crowd import Crowd
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
 
@@ -48,7 +49,7 @@ class TraceState(msgspec.Struct, gc=False):  # gc=False: nothing it refers to re
     """One trace in memory."""
 
     spans: tuple[bytes, ...]
-    """Kept spans, distinct by span id."""
+    """Kept spans, distinct by span id; of an oversize trace its representatives only."""
     latest: PaneSlot
     first_offset: int
     cell: Cell | None = None
@@ -60,3 +61,5 @@ class TraceState(msgspec.Struct, gc=False):  # gc=False: nothing it refers to re
     touched: int = -1
     frozen: bool = False
     """Whether routes were frozen when `cell` was found: what was added then must be taken out by the same rule."""
+    crowd: Crowd | None = None
+    """All kept spans of an oversize trace."""

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from citegauge.adapters.kafka import clients
 from citegauge.adapters.kafka.hot import HotTier
+from citegauge.adapters.kafka.installation import Installation
 from citegauge.adapters.kafka.places import Places
 from citegauge.adapters.kafka.publisher import Publisher
 from citegauge.adapters.kafka.rekey import RekeyTier
@@ -41,6 +42,7 @@ class HotService(mode.Service):
         decoders: Mapping[str, Decoder],
         writer: RowWriter,
         newest: Newest,
+        installation: Installation,
         ready: Callable[[HotTier, Publisher], None],
     ) -> None:
         """`decoders` by topic; `newest` asks ClickHouse; `ready` is told the tier once it is made."""
@@ -49,6 +51,7 @@ class HotService(mode.Service):
         self._decoders = decoders
         self._writer = writer
         self._newest = newest
+        self._installation = installation
         self._ready = ready
         self._hot: HotTier | None = None
         self._ended = asyncio.Event()
@@ -60,7 +63,7 @@ class HotService(mode.Service):
         self._producer, self._consumer = clients.producer(kafka), clients.consumer(kafka)
         await self._producer.start()
         await self._consumer.start()
-        publisher = Publisher(self._producer, kafka)
+        publisher = Publisher(self._producer, kafka, self._installation.id)
         starts = Starts(self._consumer, self._admin, self._settings, self._newest)
         self._hot = HotTier(self._settings, self._decoders, self._consumer, starts, publisher, self._writer)
         self._ready(self._hot, publisher)
@@ -89,11 +92,18 @@ class HotService(mode.Service):
 class RekeyService(mode.Service):
     """The re-key stage with its clients."""
 
-    def __init__(self, settings: Settings, decoders: Mapping[str, Decoder], ready: Callable[[RekeyTier], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        decoders: Mapping[str, Decoder],
+        installation: Installation,
+        ready: Callable[[RekeyTier], None],
+    ) -> None:
         """`decoders` by source topic; `ready` is told the tier once it is made."""
         super().__init__()
         self._settings = settings
         self._decoders = decoders
+        self._installation = installation
         self._ready = ready
         self._rekey: RekeyTier | None = None
         self._ended = asyncio.Event()
@@ -109,7 +119,7 @@ class RekeyService(mode.Service):
         spans_topic = settings.rekey.spans_topic
         sender = SpanSender(self._producer, spans_topic, partial(clients.message_bytes_max, self._admin, spans_topic))
         places = Places(self._consumer, self._admin, settings)
-        publisher = Publisher(self._producer, kafka)
+        publisher = Publisher(self._producer, kafka, self._installation.id)
         self._rekey = RekeyTier(settings, self._decoders, self._consumer, places, sender, publisher)
         self._ready(self._rekey)
         self.add_future(self._run(self._rekey))
@@ -132,6 +142,18 @@ class RekeyService(mode.Service):
         await self._consumer.stop()
         await self._producer.stop()
         await self._admin.close()
+
+
+class Claims(mode.Service):
+    """Looks from time to time whether the names in Kafka are still ours."""
+
+    def __init__(self, installation: Installation) -> None:
+        super().__init__()
+        self._installation = installation
+
+    async def on_start(self) -> None:
+        """Look in the background."""
+        self.add_future(self._installation.watch())
 
 
 class WriterService(mode.Service):

@@ -229,7 +229,7 @@ async def message_bytes_max(client: AIOKafkaAdminClient, topic: str) -> int:
     return MESSAGE_BYTES_MAX
 
 
-async def read_offset(
+async def group_commit(
     client: AIOKafkaAdminClient, group_id: str, partition: TopicPartition
 ) -> OffsetAndMetadata | None:
     """A group's commit as it stands, None without one. Raises `RetryableError` when no broker answers."""
@@ -243,32 +243,30 @@ async def read_offset(
     return None if found is None or found.offset < 0 else found
 
 
-async def read_commit(client: AIOKafkaAdminClient, settings: KafkaSettings, partition: TopicPartition) -> Commit | None:
+async def read_commit(client: AIOKafkaAdminClient, settings: Settings, partition: TopicPartition) -> Commit | None:
     """The group's commit with its metadata, None without one.
 
     Read by the admin client, because the consumer's `committed()` drops the metadata. Raises `FatalError` for a commit
     that we did not write, `RetryableError` when no broker answers.
     """
-    found = await read_offset(client, settings.group_id, partition)
+    group_id = settings.kafka.group_id
+    found = await group_commit(client, group_id, partition)
     if found is None:
         return None
     try:
         return Commit.from_metadata(found.offset, found.metadata or "")
     except ValueError as exc:
         raise FatalError(
-            f"group {settings.group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
+            f"group {group_id} has a commit at {partition.topic}/{partition.partition} offset {found.offset} "
             f"that citegauge did not write ({exc}): use another kafka.group_id, or start with "
-            "--rebuild-from <offset|time> and a raised kafka.epoch"
+            f"--rebuild-from <offset|time> and a raised {settings.epoch_setting(partition.topic)}"
         ) from exc
 
 
 async def read_offset(client: AIOKafkaAdminClient, group_id: str, partition: TopicPartition) -> int | None:
     """The offset that a group has committed, None without one. Raises `RetryableError` when no broker answers."""
-    try:
-        found = (await client.list_consumer_group_offsets(group_id, partitions=[partition])).get(partition)
-    except KafkaError as exc:
-        raise RetryableError(f"cannot read the commit of {partition.topic}/{partition.partition}: {exc!r}") from exc
-    return None if found is None or found.offset < 0 else int(found.offset)
+    found = await group_commit(client, group_id, partition)
+    return None if found is None else int(found.offset)
 
 
 async def timely(call: Any, timeout_s: float, what: str) -> Any:

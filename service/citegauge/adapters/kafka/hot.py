@@ -252,9 +252,10 @@ class HotTier:
             if self._consumer.assignment() - self._owned.keys():
                 self.assignment_changed = True  # the client began at the commit by itself; `Starts` judges it
                 return
+            epochs = sorted({self._settings.epoch_setting(at.topic) for at in exc.args[0]})
             raise FatalError(
                 f"the log no longer holds the offset to read next ({exc}): its retention is shorter than the lag; "
-                "start with --rebuild-from <offset|time> and raise kafka.epoch"
+                f"start with --rebuild-from <offset|time> and raise {' and '.join(epochs)}"
             ) from exc
         except RecordTooLargeError as exc:
             raise FatalError(f"raise kafka.partition_fetch_bytes_max: {exc}") from exc
@@ -297,7 +298,12 @@ class HotTier:
                 return
             if record.offset < pipeline.progress.position:
                 continue  # fetched before our seek
-            pipeline.feed(Record(record.offset, record.timestamp * 1_000_000, record.value))
+            for _ in pipeline.slices(Record(record.offset, record.timestamp * 1_000_000, record.value)):
+                if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
+                    await asyncio.sleep(0)
+                    turned_ns = time.monotonic_ns()
+                    if owned.revoked:
+                        return
             if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
                 await asyncio.sleep(0)
                 turned_ns = time.monotonic_ns()

@@ -9,9 +9,8 @@ import time
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from aiokafka.structs import OffsetAndMetadata
 
-from citegauge.adapters.kafka.clients import read_offset, timely
+from citegauge.adapters.kafka.clients import group_commit, timely
 from citegauge.errors import FatalError, RetryableError
 from citegauge.settings import Settings
 
@@ -50,15 +49,11 @@ class Places:
         """For how long the place of a partition has been looked for."""
         return time.monotonic_ns() - self._since_ns.get(partition, time.monotonic_ns())
 
-    def commit(self, offset: int) -> OffsetAndMetadata:
-        """What the group commits."""
-        return OffsetAndMetadata(offset, "")
-
     async def _find(self, partition: TopicPartition) -> int:
         name = f"the ends of {partition.topic}/{partition.partition}"
         beginning = await timely(self._consumer.beginning_offsets([partition]), LOOKUP_TIMEOUT_S, name)
         end = await timely(self._consumer.end_offsets([partition]), LOOKUP_TIMEOUT_S, name)
-        found = await read_offset(self._admin, self._group_id, partition)
+        found = await group_commit(self._admin, self._group_id, partition)
         if found is None:
             return int((beginning if self._earliest else end)[partition])
         if not beginning[partition] <= found.offset <= end[partition]:

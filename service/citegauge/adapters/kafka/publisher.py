@@ -32,8 +32,10 @@ Message = tuple[str, int | None, bytes | None, bytes]
 class Publisher:
     """Sends to the panes topic and the dead-letter topic. A repeat is harmless: panes are absolute and versioned."""
 
-    def __init__(self, producer: AIOKafkaProducer, settings: KafkaSettings) -> None:
+    def __init__(self, producer: AIOKafkaProducer, settings: KafkaSettings, installation: str = "") -> None:
+        """`installation`: the id that stands in every heartbeat."""
         self._producer = producer
+        self._installation = installation
         self._panes_topic = settings.panes_topic
         self._partitions = settings.panes_partitions
         self._dead_letter_topic = settings.dead_letter_topic
@@ -59,7 +61,8 @@ class Publisher:
 
     async def heartbeats(self, beats: Iterable[HeartbeatMessage]) -> None:
         """Heartbeats, to every panes partition."""
-        await self._send(self._everywhere(beats))
+        signed = (msgspec.structs.replace(beat, installation=self._installation) for beat in beats)
+        await self._send(self._everywhere(signed))
 
     async def dead_letters(self, letters: Iterable[DeadLetter]) -> None:
         """Dead letters, keyed by their origin so that repeats can be told. A payload that Kafka would refuse stays out."""

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 POLL_MS = 200
 TURN_NS_MAX = 5_000_000
-"""How long records are decoded between two turns of the event loop."""
+"""How long spans are decoded between two turns of the event loop: a single record may hold seconds of them."""
 COMMIT_TIMEOUT_S = 15.0
 BEAT_TIMEOUT_S = 15.0
 SPAN_BYTES = 400
@@ -117,6 +117,18 @@ class _Source:
     @property
     def sent_offset(self) -> int:
         return self.held[0].offset if self.held else self.next_offset
+
+
+class _Breath:
+    """Lets the event loop turn when there was none for `TURN_NS_MAX`."""
+
+    def __init__(self) -> None:
+        self._turned_ns = time.monotonic_ns()
+
+    async def take(self) -> None:
+        if time.monotonic_ns() - self._turned_ns > TURN_NS_MAX:
+            await asyncio.sleep(0)
+            self._turned_ns = time.monotonic_ns()
 
 
 class RekeyTier:
@@ -318,20 +330,18 @@ class RekeyTier:
         if records[0].timestamp_type == 0 and at.topic not in self._create_time:
             self._create_time.add(at.topic)
             warn_create_time(at.topic)
-        turned_ns = time.monotonic_ns()
+        breath = _Breath()
         for record in records:
             if record.offset < source.next_offset:
                 continue
-            held = self._held(record, dead)
+            await breath.take()
+            held = await self._held(record, dead, breath)
             source.held.append(held)
             source.clock_ns = max(source.clock_ns, held.time_ns)
             source.next_offset = record.offset + 1
             self.records += 1
-            if time.monotonic_ns() - turned_ns > TURN_NS_MAX:
-                await asyncio.sleep(0)
-                turned_ns = time.monotonic_ns()
 
-    def _held(self, record: ConsumerRecord, dead: list[DeadLetter]) -> _Held:
+    async def _held(self, record: ConsumerRecord, dead: list[DeadLetter], breath: _Breath) -> _Held:
         """A record decoded; what cannot be read of it goes to `dead`."""
         record_ns = record.timestamp * 1_000_000
         arrival = Arrival(record.topic, record.partition, record.offset, record_ns, record.value)
@@ -339,6 +349,7 @@ class RekeyTier:
         newest_ns = 0
         try:
             for index, item in enumerate(opened(self._decoders[record.topic], record.value, self._limits)):
+                await breath.take()
                 if isinstance(item, SpanFault):
                     dead.append(arrival.dead_letter(self._limits, item.index, item.reason, item.detail))
                     continue
@@ -427,9 +438,7 @@ class RekeyTier:
     async def _commit(self) -> None:
         """Also where a partition begins, once: so that the next assignment finds its place however quiet it is."""
         offsets = {
-            at: self._places.commit(source.sent_offset)
-            for at, source in self._sources.items()
-            if source.sent_offset != source.committed
+            at: source.sent_offset for at, source in self._sources.items() if source.sent_offset != source.committed
         }
         if not offsets or not self._current:
             return
@@ -441,10 +450,10 @@ class RekeyTier:
         except (KafkaError, RetryableError) as exc:
             logger.warning("a commit of the re-key stage failed, the next one will cover it: %r", exc)
             return
-        for at, committed in offsets.items():
+        for at, offset in offsets.items():
             source = self._sources.get(at)
             if source is not None:
-                source.committed, source.committed_at_ns = committed.offset, time.monotonic_ns()
+                source.committed, source.committed_at_ns = offset, time.monotonic_ns()
 
     def _pause(self) -> None:
         """What the client says is paused, and what should be, made to agree."""

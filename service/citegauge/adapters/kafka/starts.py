@@ -28,22 +28,26 @@ class Starts:
     ) -> None:
         self._consumer = consumer
         self._admin = admin
-        self._settings = settings.kafka
-        self._epoch_of = settings.epoch_of
+        self._settings = settings
         self._newest = newest
         self._rebuilt: set[TopicPartition] = set()
         """Partitions that this process began anew; when they come back later, the commit tells where they stand."""
 
     async def of(self, partition: TopicPartition) -> Commit:
-        """The commit to resume from. Raises `FatalError` when it is not ours or the log no longer reaches back to it."""
-        settings = self._settings
+        """The commit to resume from.
+
+        Raises `FatalError` when it is not ours, when the log no longer reaches back to it, or for a rebuild whose rows would
+        lose against those that are stored.
+        """
+        settings = self._settings.kafka
         beginning = (await self._consumer.beginning_offsets([partition]))[partition]
         end = (await self._consumer.end_offsets([partition]))[partition]
         if settings.rebuild_from and partition not in self._rebuilt:
+            await self._check_raised(partition)
             offset = await self._rebuild_offset(partition, beginning, end)
             self._rebuilt.add(partition)
             return Commit(offset, offset, Clock())
-        commit = await read_commit(self._admin, settings, partition)
+        commit = await read_commit(self._admin, self._settings, partition)
         if commit is None:
             await self._check_unread(partition, end)
             offset = beginning if settings.start_from == "earliest" else end
@@ -52,7 +56,7 @@ class Starts:
             raise FatalError(
                 f"the commit of {partition.topic}/{partition.partition} (offsets {commit.offset} to {commit.position}) "
                 f"lies outside the log ({beginning} to {end}): the topic was made anew or its retention is too short; "
-                "start with --rebuild-from <offset|time> and raise kafka.epoch"
+                f"start with --rebuild-from <offset|time> and {await self._raised(partition)}"
             )
         return commit
 
@@ -61,17 +65,37 @@ class Starts:
 
         Its rows have higher versions than those to come, which would lose against them.
         """
-        source = f"{partition.topic}/{partition.partition}"
-        newest = await asyncio.to_thread(self._newest, source)
-        epoch, offset = newest >> EPOCH_SHIFT, (newest & (1 << EPOCH_SHIFT) - 1) >> 1
-        if newest and epoch >= self._epoch_of(partition.topic) and offset >= end:
+        epoch, offset = await self._stored(partition)
+        if epoch >= self._settings.epoch_of(partition.topic) and offset >= end:
             raise FatalError(
-                f"{source} has no commit and ends at offset {end}, but ClickHouse holds minutes up to offset {offset} "
-                f"of epoch {epoch}: the topic was made anew; start with --rebuild-from <offset|time> and raise kafka.epoch"
+                f"{partition.topic}/{partition.partition} has no commit and ends at offset {end}, but ClickHouse holds "
+                f"minutes up to offset {offset} of epoch {epoch}: the topic was made anew; "
+                f"start with --rebuild-from <offset|time> and {await self._raised(partition)}"
             )
 
+    async def _check_raised(self, partition: TopicPartition) -> None:
+        """Rows of the same epoch have the higher versions where the log was longer, and would stay."""
+        epoch, _ = await self._stored(partition)
+        if epoch >= self._settings.epoch_of(partition.topic):
+            raise FatalError(
+                f"--rebuild-from: ClickHouse holds minutes of {partition.topic}/{partition.partition} of epoch {epoch}, "
+                f"which would win over those that are read again: {await self._raised(partition)}, or start without "
+                "--rebuild-from if it was rebuilt under that epoch already"
+            )
+
+    async def _raised(self, partition: TopicPartition) -> str:
+        """What to set, and to which value."""
+        topic, (epoch, _) = partition.topic, await self._stored(partition)
+        now = self._settings.epoch_of(topic)
+        return f"set {self._settings.epoch_setting(topic)} = {max(epoch + 1, now) if epoch >= 0 else now + 1}"
+
+    async def _stored(self, partition: TopicPartition) -> tuple[int, int]:
+        """Epoch and offset of the newest version that ClickHouse holds of it; -1 for nothing."""
+        newest = await asyncio.to_thread(self._newest, f"{partition.topic}/{partition.partition}")
+        return (newest >> EPOCH_SHIFT, (newest & (1 << EPOCH_SHIFT) - 1) >> 1) if newest else (-1, -1)
+
     async def _rebuild_offset(self, partition: TopicPartition, beginning: int, end: int) -> int:
-        wanted = self._settings.rebuild_from
+        wanted = self._settings.kafka.rebuild_from
         if wanted.isdigit():
             return min(max(int(wanted), beginning), end)
         found = await self._consumer.offsets_for_times({partition: rebuild_ms(wanted)})

@@ -12,9 +12,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import stamina
@@ -52,7 +52,18 @@ HELD_RUNS_MAX = 200_000
 """Runs of held messages per partition; past it the oldest is acknowledged all the same and counted."""
 WEEK_EVERY_S = 3_600
 """How often, in as-of time, the 7 days are read again."""
+JUST_NOW_NS = 60 * SECOND_NS
+"""Age up to which a stranger's heartbeat says that it is writing here at present."""
+MET_MAX = 64
+"""Installations that are remembered: one is its own, and any other is refused somewhere."""
 _decode = msgspec.json.Decoder(PaneMessage).decode
+
+
+class Meet(Protocol):
+    """Asked of an installation whose heartbeat was read."""
+
+    def __call__(self, stranger: str, *, just_now: bool) -> Awaitable[bool]:
+        """Whether it is this one. Raises `FatalError` when the topic is not ours."""
 
 
 class _Ack:
@@ -145,6 +156,9 @@ class RollTier:
         self._signalling: asyncio.Task[None] | None = None
         self._week_turn = asyncio.Lock()
         self._week_failed = False
+        self._met: dict[tuple[str, bool], bool] = {}
+        self.meet: Meet | None = None
+        """None: every heartbeat is our own."""
         self.view = View()
         self.acked_early = 0
         self.unreadable = 0
@@ -183,19 +197,21 @@ class RollTier:
             await owned.restored.wait()
         if owned is None or self._owned.get(message.partition) is not owned:
             return  # taken away; the new owner reads it
-        source, pane_s = self._apply(owned, event.value, int(message.timestamp * SECOND_NS))
+        source, pane_s = await self._apply(owned, event.value, int(message.timestamp * SECOND_NS))
         held = owned.held
         if not held or not held[-1].extend(message.offset, source, pane_s):
             held.append(_Held(message.offset, source, pane_s))
         self._acknowledge(owned, event.app.consumer, message.tp)
 
-    def _apply(self, owned: _Owned, value: bytes, sent_ns: int) -> tuple[str, int]:
+    async def _apply(self, owned: _Owned, value: bytes, sent_ns: int) -> tuple[str, int]:
         """The source and pane that hold the message back; pane -1: nothing does. `sent_ns`: the message's timestamp."""
         try:
             message = _decode(value)
             if isinstance(message, HeartbeatMessage):
                 # Not older than it is: a restart reads old heartbeats again, and they say nothing of the present.
                 seen_ns = min(sent_ns, self._wall_ns())
+                if not await self._ours(message.installation, seen_ns):
+                    return "", -1
                 beat = Heartbeat(message.closed_through, message.watermark_ns, message.caught_up, seen_ns)
                 self._as_of.beat(message.source, beat)
             elif isinstance(message, ClosedMarker):
@@ -208,6 +224,19 @@ class RollTier:
             self.unreadable += 1
             logger.warning("a message of the panes topic is not ours and is left out: %s", exc)
         return "", -1
+
+    async def _ours(self, installation: str, seen_ns: int) -> bool:
+        """Whether a heartbeat counts. Without an id it is of an older release, and counts."""
+        if not installation or self.meet is None:
+            return True
+        just_now = seen_ns >= self._wall_ns() - JUST_NOW_NS
+        known = self._met.get((installation, just_now))
+        if known is None:
+            known = await self.meet(installation, just_now=just_now)
+            if len(self._met) >= MET_MAX:
+                self._met.clear()
+            self._met[installation, just_now] = known
+        return known
 
     def _acknowledge(self, owned: _Owned, consumer: Any, tp: Any) -> None:
         """In order, the prefix whose panes are closed: that is what a restart needs not read again."""

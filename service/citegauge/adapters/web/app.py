@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 
-from citegauge.adapters.web import params, shape
+from citegauge.adapters.web import params, runbooks, shape
 from citegauge.adapters.web.answers import Answers
 from citegauge.adapters.web.evidence import Evidence
 from citegauge.adapters.web.guard import WebGuard, middleware
@@ -47,7 +47,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build_web_app(
     sources: WebSources, *, limits: WebLimits | None = None, guard: WebGuard | None = None
 ) -> web.Application:
-    """The application: `/`, `/static/…`, `/api/…`, `/metrics`, `/healthz`, `/readyz`; reads only, never writes.
+    """The application: `/`, `/static/…`, `/runbooks/…`, `/api/…`, `/metrics`, `/healthz`, `/readyz`; reads only.
 
     `guard`: who may ask; by default everyone who calls it by a name of loopback. Raises `ConfigError` when the database's
     name is not a plain identifier.
@@ -58,6 +58,8 @@ def build_web_app(
     app = web.Application(client_max_size=limits.request_bytes_max, middlewares=[who, _errors_as_json])
     app.router.add_get("/", pages.page)
     app.router.add_static("/static/", STATIC, show_index=False, follow_symlinks=False)
+    for where in ("/runbooks/", "/runbooks/{name}"):
+        app.router.add_get(where, pages.runbook)
     app.router.add_get("/api/windows", pages.windows)
     app.router.add_get("/api/drops", pages.drops)
     app.router.add_get("/api/series", pages.series)
@@ -93,6 +95,12 @@ class _Pages:
 
     async def page(self, _request: web.Request) -> web.StreamResponse:
         return web.FileResponse(STATIC / "index.html")
+
+    async def runbook(self, request: web.Request) -> web.Response:
+        text = runbooks.page(request.match_info.get("name", runbooks.INDEX))
+        if text is None:
+            raise web.HTTPNotFound(text="there is no such runbook\n")
+        return web.Response(text=text, content_type="text/html")
 
     async def windows(self, request: web.Request) -> web.Response:
         group, sources = params.group_params(request.query), self._sources

@@ -1,7 +1,8 @@
 """Who may ask, and how often: bearer token, Host header, a rate per visitor. Not what is answered (`app`).
 
-Health checks are open to all, and so are the page's own files, which hold no numbers: a browser cannot send a header with
-the first request. Everything else needs the token wherever there is one, and there must be one beyond loopback.
+Health checks are open to all, and so are the page's own files and the runbooks, which hold no numbers: a browser cannot
+send a header with the first request. Everything else needs the token wherever there is one, and there must be one beyond
+loopback.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aiohttp.typedefs import Middleware
 from citegauge.errors import ConfigError
 
 HEALTH = frozenset({"/healthz", "/readyz"})
-PAGE = frozenset({"/", "/static"})
+PAGE = frozenset({"/", "/static", "/runbooks/", "/runbooks/{name}"})
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -16,7 +16,7 @@ from citegauge.domain.pane import Tally
 from citegauge.domain.policy import SECOND_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.recall import Group, State, TraceResult
 from citegauge.domain.score import place, score
-from citegauge.domain.span import Flag, Span
+from citegauge.domain.span import Flag, Kind, Span
 
 YEAR_2000_NS = 946_684_800 * SECOND_NS
 OFFSETS_PER_TRACE_MAX = 10_000
@@ -224,18 +224,18 @@ class Oracle:
         else:
             life.offsets[-1] = offset
         self._open.setdefault(life.latest, set())
-        before = set(life.spans)
+        before, judged_before = set(life.spans), {copy.span.span_id for copy in self._judged(life)}
         replaced = self._add(life, span)
         life.spans = self._within_bounds(life)
-        after = set(life.spans)
-        if not replaced and after == before:
+        after, judged = set(life.spans), {copy.span.span_id for copy in self._judged(life)}
+        if not replaced and after == before and judged == judged_before:
             return
         self._open.setdefault(pane, set())
         self._candidates.setdefault(pane, set()).add(span.trace_id)
         life.frozen = self.frozen
-        if not before <= after:
+        if not before <= after or self._oversize(life):
             life.counted = self._stood_in_closed(life)
-        placed = place([copy.span for copy in life.spans.values()], self.scoring, routes_frozen=life.frozen)
+        placed = place([copy.span for copy in self._judged(life)], self.scoring, routes_frozen=life.frozen)
         if placed is not None and placed.event_ns // self.policy.pane_ns > self.closed:
             self._open_group(placed.event_ns // self.policy.pane_ns, placed.group)
 
@@ -262,10 +262,24 @@ class Oracle:
             kept = dict(by_age[-policy.trace_spans_max - 1 :])
         return kept
 
+    def _oversize(self, life: _Life) -> bool:
+        return len(life.spans) > self.policy.trace_spans_max
+
+    def _judged(self, life: _Life) -> list[_Copy]:
+        """The spans that decide: all; of an oversize trace the newest of each kind and of those best at the route."""
+        copies = list(life.spans.values())
+        if not self._oversize(life):
+            return copies
+        by_age = sorted(copies, key=lambda copy: (copy.end_ns, copy.span.span_id))
+        newest = {copy.span.kind: copy for copy in by_age if copy.span.kind != Kind.OTHER}
+        routes = {(copy.span.route_rank, copy.span.parent_id != b""): copy for copy in by_age if copy.span.route}
+        chosen = [*newest.values(), *(routes[best] for best in sorted(routes)[:1])]
+        return list({copy.span.span_id: copy for copy in chosen}.values())
+
     def _stood_in_closed(self, life: _Life) -> bool:
         """Of a trace that lost its oldest spans: whether what is left, read alone, stood in a pane that closed."""
-        copies = sorted(life.spans.values(), key=lambda copy: copy.arrival)
-        closed_next = [*(copy.closed_then for copy in copies[1:]), self.closed]
+        copies = sorted(self._judged(life), key=lambda copy: copy.arrival)
+        closed_next = [*(copy.closed_then for copy in copies[1:]), self.closed][: len(copies)]
         seen: list[Span] = []
         for copy, closed_next_then in zip(copies, closed_next, strict=True):
             seen.append(copy.span)
@@ -283,9 +297,9 @@ class Oracle:
             self._open_groups[group] = self._open_groups.get(group, 0) + 1
 
     def _result(self, life: _Life) -> TraceResult | None:
-        spans = [copy.span for copy in life.spans.values()]
-        result = score(spans, self.scoring, routes_frozen=life.frozen)
-        if result is not None and result.matched and len(spans) > self.policy.trace_spans_max:
+        judged = [copy.span for copy in self._judged(life)]
+        result = score(judged, self.scoring, routes_frozen=life.frozen)
+        if result is not None and self._oversize(life):
             return msgspec.structs.replace(
                 result, state=State.truncated, rank_weighted_recall=None, top1_score=None, low_confidence=None,
                 hallucinated=[], dropped_cited=[],

@@ -205,7 +205,7 @@ def lines(report: AuditReport) -> Iterator[str]:
         if one.forced:
             yield f"  {one.forced} rows of minutes that were closed early (join.traces_max), judged as such"
         if one.older_epoch:
-            yield f"  {one.older_epoch} rows of an earlier kafka.epoch, not judged"
+            yield f"  {one.older_epoch} rows of an earlier epoch, not judged"
         yield from (f"  {note}" for note in one.notes)
         yield from _unread(one.unread, "published")
     for source in report.sources:

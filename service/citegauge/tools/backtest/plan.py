@@ -45,7 +45,9 @@ def plan(rules: Sequence[Rule]) -> Plan:
     for rule in rules:
         if not rule.recording:
             missing = sorted({_shown(read) for read in reads(rule.expr)} - known)
-            if missing:
+            if not reads(rule.expr):
+                lacking.append((rule, "it reads no metric, and so says nothing of the past"))
+            elif missing:
                 lacking.append((rule, _reason(missing, rules)))
             else:
                 alerts.append(rule)

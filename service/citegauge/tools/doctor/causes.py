@@ -179,7 +179,7 @@ def latent_cause(trace: JoinedTrace) -> Cause | None:
 
 
 def truncated_cause(trace: JoinedTrace) -> Cause:
-    """Why the retrieved list cannot be trusted."""
+    """Why the retrieved list, or the list of what is cited, cannot be trusted."""
     note = trace.note
     if note.stage == "openlit":
         return Cause(
@@ -211,6 +211,12 @@ def truncated_cause(trace: JoinedTrace) -> Cause:
             "truncated:attributes",
             "the OpenTelemetry SDK dropped attributes, the best documents first",
             "set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=10000 in the application (the default is 128)",
+        )
+    if note.answer_cut:
+        return Cause(
+            "truncated:answer",
+            "the answer is longer, or cites more, than is read",
+            "keep answers below 10,000 citations and a million characters; look for one that repeats itself",
         )
     return Cause(
         "truncated:spans", "the trace has too many spans", "raise join.trace_spans_max above the longest trace"

@@ -34,7 +34,7 @@ STATES: dict[State, str] = {
     State.nonconformant: "the answer had to be JSON with citations, and is not",
     State.no_citation_format: "the settings say that this route never cites",
     State.ids_missing: "the retrieval names no chunk ids",
-    State.truncated: "the retrieved list was cut off",
+    State.truncated: "not all of it was seen",
     State.granularity_mismatch: "the answer cites files, the retriever returns chunks",
     State.retrieved_is_cited: "the source lists only what it cites",
     State.bad_time: "a span's end is no believable time",

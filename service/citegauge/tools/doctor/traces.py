@@ -54,6 +54,8 @@ class Note:
     position_zero: bool = False
     answered: bool = False
     """Some generation span has its answer or its citations."""
+    answer_cut: bool = False
+    """Some answer was not read whole."""
     streamed: bool = False
     route_rank: int = 255
     route_key: str = ""
@@ -81,6 +83,7 @@ class Note:
             self.by_id = self.by_id or bool(span.cited)
             self.position_zero = self.position_zero or 0 in (span.positions or ())
             self.answered = self.answered or bool(span.citation_form)
+            self.answer_cut = self.answer_cut or bool(span.flags & Flag.CITATIONS_CUT)
             self.streamed = self.streamed or (not span.citation_form and is_streamed(seen.raw))
             if span.flags & Flag.RETRIEVED_IS_CITED:
                 self.stage = self.stage or seen.convention

@@ -15,13 +15,27 @@ class Recording:
     expr: str
 
 
+def _group_page(bucket: str) -> str:
+    """The page's address of a group, as `static/js/address.js` reads it; without a bucket that is the overview."""
+    return f"#/group?route={{{{ $labels.route | urlquery }}}}&top_k_bucket={bucket}"
+
+
+_LARGEST = (
+    '{{ with printf "topk(1, citegauge_window_traces{job=%q,route=%q,window=\\"24h\\",state=\\"measured\\"})" '
+    '$labels.job $labels.route | query }}{{ . | first | label "top_k_bucket" | urlquery }}{{ end }}'
+)
+_SLICE_PAGE = _group_page("{{ $labels.top_k_bucket | urlquery }}")
+_ROUTE_PAGE = _group_page(_LARGEST)
+"""A route has no page of its own: that of its bucket with most measured traces."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """An alert. Its runbook is `<runbook>.md`."""
 
     name: str
     runbook: str
-    severity: Literal["page", "ticket"]
+    severity: Literal["page", "ticket", "none"]
     signal: Literal["quality", "traffic", "pipeline"]
     """What it is about: Alertmanager holds back `quality` while the pipeline stalls."""
     expr: str
@@ -33,6 +47,13 @@ class Alert:
     description: str
     stalls: bool = False
     """While it fires, the windows cannot be trusted to be new."""
+
+    @property
+    def page(self) -> str:
+        """What of the worker's page shows it: the group that its summary names, else the overview."""
+        if "$labels.top_k_bucket " in self.summary:
+            return _SLICE_PAGE
+        return _ROUTE_PAGE if "$labels.route " in self.summary else "#/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ MOVES_S = 60
 def pipeline_group(settings: AlertSettings) -> Group:
     """The alerts."""
     rules = [
+        _watchdog(settings),
         *_down(settings),
         *_traffic(settings),
         *_reading(settings),
@@ -23,6 +24,23 @@ def pipeline_group(settings: AlertSettings) -> Group:
         *_input(settings),
     ]
     return Group(name="citegauge-pipeline", interval="1m", rules=rules)
+
+
+def _watchdog(settings: AlertSettings) -> Alert:
+    return Alert(
+        name="CitegaugeWatchdog",
+        runbook="watchdog",
+        severity="none",
+        signal="pipeline",
+        expr=f'label_replace(vector(1), "job", "{settings.job}", "", "")',
+        hold="0s",
+        keep="0s",
+        summary="{{ $labels.job }}: alerts arrive",
+        description=(
+            "It always fires. What receives it must ring when it stays away: then Prometheus, Alertmanager or the way from "
+            "them is broken, and no other alert arrives."
+        ),
+    )
 
 
 def _down(settings: AlertSettings) -> tuple[Alert, ...]:

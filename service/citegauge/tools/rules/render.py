@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from citegauge.tools.rules.links import Links
 from citegauge.tools.rules.model import Alert, Group, Recording
 
 HEAD = """\
@@ -13,18 +14,18 @@ groups:
 """
 
 
-def render(groups: Sequence[Group], runbook_base_url: str) -> str:
+def render(groups: Sequence[Group], links: Links) -> str:
     """The text of a Prometheus rule file."""
-    lines = [line for group in groups for line in _group(group, runbook_base_url)]
+    lines = [line for group in groups for line in _group(group, links)]
     return HEAD + "\n".join(lines) + "\n"
 
 
-def _group(group: Group, runbook_base_url: str) -> Iterator[str]:
+def _group(group: Group, links: Links) -> Iterator[str]:
     yield f"  - name: {group.name}"
     yield f"    interval: {group.interval}"
     yield "    rules:"
     for rule in group.rules:
-        yield from _recording(rule) if isinstance(rule, Recording) else _alert(rule, runbook_base_url)
+        yield from _recording(rule) if isinstance(rule, Recording) else _alert(rule, links)
 
 
 def _recording(rule: Recording) -> Iterator[str]:
@@ -32,7 +33,7 @@ def _recording(rule: Recording) -> Iterator[str]:
     yield from _expr(rule.expr)
 
 
-def _alert(rule: Alert, runbook_base_url: str) -> Iterator[str]:
+def _alert(rule: Alert, links: Links) -> Iterator[str]:
     yield f"      - alert: {rule.name}"
     yield from _expr(rule.expr)
     yield f"        for: {rule.hold}"
@@ -45,7 +46,8 @@ def _alert(rule: Alert, runbook_base_url: str) -> Iterator[str]:
     yield "        annotations:"
     yield f"          summary: {_quoted(rule.summary)}"
     yield f"          description: {_quoted(rule.description)}"
-    yield f"          runbook_url: {_quoted(f'{runbook_base_url}{rule.runbook}.md')}"
+    yield f"          runbook_url: {_quoted(f'{links.runbooks}{rule.runbook}.md')}"
+    yield f"          dashboard_url: {_quoted(links.dashboard + rule.page)}"
 
 
 def _expr(expr: str) -> Iterator[str]:

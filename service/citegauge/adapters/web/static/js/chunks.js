@@ -2,14 +2,16 @@
 
 import { h } from "./dom.js";
 import { count, score } from "./format.js";
-import { never } from "./why.js";
+import { never, showsCited } from "./why.js";
 
-/** Retrieved ones in rank order, then what is cited without being among them. */
+/** Retrieved ones in rank order, then what is cited without being among them. Nothing is said of citations that nobody knows. */
 export function chunkTable(trace) {
+  const lines = rows(trace);
+  if (!lines.length) return h("p", { class: "muted" }, "nothing");
   return h("table", { class: "chunks" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "num" }, "rank"), h("th", { scope: "col" }, "chunk"),
-      h("th", { scope: "col", class: "num" }, "score"), h("th", { scope: "col" }, "cited"))),
-    h("tbody", {}, rows(trace)));
+      h("th", { scope: "col", class: "num" }, "score"), showsCited(trace) ? h("th", { scope: "col" }, "cited") : null)),
+    h("tbody", {}, lines));
 }
 
 function rows(trace) {
@@ -17,7 +19,7 @@ function rows(trace) {
   const cited = new Set(ranks);
   const row = (rank, id, value, said, kind) =>
     h("tr", { class: kind }, h("td", { class: "num" }, rank), h("td", {}, h("code", {}, id)),
-      h("td", { class: "num" }, value), h("td", {}, said));
+      h("td", { class: "num" }, value), showsCited(trace) ? h("td", {}, said) : null);
   const found = ids.map((id, at) => {
     const is = cited.has(at + 1);
     return row(String(at + 1), id, scores.length ? score(scores[at]) : "", is ? "cited" : "", is ? "cited" : null);

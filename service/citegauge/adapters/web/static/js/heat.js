@@ -7,6 +7,9 @@ import { FEW } from "./overview.js";
 
 const LEVELS = 8;
 const HEIGHT = 210;
+/** Height of a row for what lies beyond the range, and what keeps it apart from the range. */
+const BEYOND = 15;
+const GAP = 4;
 
 /** Draw into `host` and again when its width changes. `update(scores, {start, end, step, format, name, marks})`. */
 export function createHeat(host) {
@@ -54,37 +57,51 @@ export function createHeat(host) {
   };
 }
 
-/** Share of a column that is drawn darkest: the largest one among columns that are more than chance. */
-function darkest({ n, cells }) {
-  const largest = (least) => Math.max(0, ...cells.flatMap((column, at) => (n[at] >= least ? column.map(([, found]) => found / n[at]) : [])));
+/** Share of a column that is drawn darkest: the largest one in a row of the range, among columns that are more than chance. */
+function darkest({ n, cells, bins }) {
+  const inside = ([row]) => row >= 0 && row < bins;
+  const largest = (least) => Math.max(0, ...cells.flatMap((column, at) => (n[at] >= least ? column.filter(inside).map(([, found]) => found / n[at]) : [])));
   return largest(FEW) || largest(1) || 1;
 }
 
 function heatMap(width, scores, { start, end, step, format, name, marks }) {
-  const { low, step: size, bins, t, n, cells } = scores;
+  const { low, step: size, bins, below, above, t, n, cells } = scores;
   const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
   const x = (seconds) => MARGIN.left + ((Math.min(end, Math.max(start, seconds)) - start) / (end - start)) * inner.width;
-  const y = (bin) => MARGIN.top + inner.height * (1 - bin / bins);
+  const range = { top: MARGIN.top + (above ? BEYOND + GAP : 0), bottom: HEIGHT - MARGIN.bottom - (below ? BEYOND + GAP : 0) };
+  const y = (bin) => range.bottom - (range.bottom - range.top) * (bin / bins);
+  /** Top and bottom of a row. */
+  const edges = (row) => (row < 0 ? [range.bottom + GAP, range.bottom + GAP + BEYOND] : row >= bins ? [MARGIN.top, MARGIN.top + BEYOND] : [y(row + 1), y(row)]);
   const top = darkest(scores);
   const paths = Array.from({ length: LEVELS }, () => []);
   t.forEach((seconds, at) => {
     for (const [bin, found] of cells[at]) {
       const level = Math.min(LEVELS, Math.max(1, Math.ceil((found / n[at] / top) * LEVELS)));
-      paths[level - 1].push(`M${x(seconds).toFixed(1)} ${y(bin).toFixed(1)}H${x(seconds + step).toFixed(1)}V${y(bin + 1).toFixed(1)}H${x(seconds).toFixed(1)}Z`);
+      const [upper, lower] = edges(bin).map((edge) => edge.toFixed(1));
+      paths[level - 1].push(`M${x(seconds).toFixed(1)} ${lower}H${x(seconds + step).toFixed(1)}V${upper}H${x(seconds).toFixed(1)}Z`);
     }
   });
   const element = svg("svg", { class: "heat", width, height: HEIGHT, tabindex: 0, role: "slider", "aria-label": `${name}: heat map over time, ${count(n.reduce((a, b) => a + b, 0))} traces`,
     "aria-valuemin": 0, "aria-valuemax": Math.max(0, t.length - 1), "aria-valuenow": Math.max(0, t.length - 1), "aria-valuetext": t.length ? describe(scores, { step, format }, t.length - 1) : "nothing" });
   paths.forEach((parts, level) => parts.length && element.append(svg("path", { class: `level level-${level + 1}`, d: parts.join("") })));
   const every = Math.max(1, Math.ceil(bins / 5));
+  const label = (at, text, name = "axis") => element.append(svg("text", { class: name, x: MARGIN.left - 8, y: at + 4, "text-anchor": "end" }, text));
   for (let bin = 0; bin <= bins; bin += every) {
-    element.append(svg("text", { class: "axis", x: MARGIN.left - 8, y: y(bin) + 4, "text-anchor": "end" }, format(low + bin * size)));
+    if (!above || y(bin) - range.top > BEYOND) label(y(bin), format(low + bin * size));
+  }
+  if (above) label(range.top, format(low + bins * size));
+  for (const [row, is] of [[-1, below], [bins, above]]) {
+    if (!is) continue;
+    const [upper, lower] = edges(row);
+    const edge = row < 0 ? range.bottom + GAP / 2 : range.top - GAP / 2;
+    label((upper + lower) / 2, row < 0 ? "below" : "above", "axis beyond");
+    element.append(svg("line", { class: "edge", x1: MARGIN.left, x2: width - MARGIN.right, y1: edge, y2: edge }));
   }
   for (const seconds of hours(start, end, inner.width)) {
     element.append(svg("text", { class: "axis", x: x(seconds), y: HEIGHT - 6, "text-anchor": "middle" }, minute(seconds * 1e3)));
   }
   for (const { first_s: seconds, kind, name: what } of marks) {
-    element.append(svg("line", { class: "mark", x1: x(seconds), x2: x(seconds), y1: MARGIN.top, y2: y(0) }, svg("title", {}, `${kind} ${what} first seen`)));
+    element.append(svg("line", { class: "mark", x1: x(seconds), x2: x(seconds), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }, svg("title", {}, `${kind} ${what} first seen`)));
   }
   const finger = svg("rect", { class: "finger", y: MARGIN.top, height: inner.height, visibility: "hidden" });
   element.append(finger);
@@ -113,8 +130,17 @@ function hours(start, end, width) {
   return found;
 }
 
-function describe({ low, step: size, t, n, cells }, { step, format }, at) {
-  const [bin, most] = cells[at].reduce((best, cell) => (cell[1] > best[1] ? cell : best));
-  const range = `${format(low + bin * size)} to ${format(low + (bin + 1) * size)}`;
-  return `${minute(t[at] * 1e3)} to ${minute((t[at] + step) * 1e3)} UTC: n = ${count(n[at])}, most of them ${range} (${percent(most, n[at])})`;
+/** What one column says: the step with most of its traces, and how many lie beyond the range. */
+function describe({ low, step: size, bins, t, n, cells }, { step, format }, at) {
+  const inside = cells[at].filter(([row]) => row >= 0 && row < bins);
+  const said = [];
+  if (inside.length) {
+    const [bin, most] = inside.reduce((best, cell) => (cell[1] > best[1] ? cell : best));
+    said.push(`most often ${format(low + bin * size)} to ${format(low + (bin + 1) * size)} (${percent(most, n[at])})`);
+  }
+  for (const [row, found] of cells[at]) {
+    if (row < 0) said.push(`below ${format(low)}: ${percent(found, n[at])}`);
+    if (row >= bins) said.push(`${format(low + bins * size)} or more: ${percent(found, n[at])}`);
+  }
+  return `${minute(t[at] * 1e3)} to ${minute((t[at] + step) * 1e3)} UTC: n = ${count(n[at])}, ${said.join("; ")}`;
 }

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { chunkTable } from "./chunks.js";
 import { h, setText } from "./dom.js";
 import { clock, count, day, ratio, score } from "./format.js";
-import { remarks, why } from "./why.js";
+import { answered, remarks, why } from "./why.js";
 
 const AGAIN_MS = 30_000;
 const KEPT_DAYS = 14;
@@ -64,7 +64,7 @@ function oneCount(trace) {
 
 function facts(trace) {
   const lines = [
-    ["answered", `${day(trace.event_ms)} ${clock(trace.event_ms)} UTC`],
+    [answered(trace) ? "answered" : "retrieved", `${day(trace.event_ms)} ${clock(trace.event_ms)} UTC`],
     ["counted in", `${day(trace.pane_s * 1e3)} ${clock(trace.pane_s * 1e3).slice(0, 5)} UTC`],
     ["route", h("a", { href: groupAddress(trace.route, trace.top_k_bucket) }, trace.route)],
     ["top_k", trace.top_k ? `${count(trace.top_k)} (bucket ${trace.top_k_bucket})` : `not recorded (bucket ${trace.top_k_bucket})`],
@@ -74,7 +74,7 @@ function facts(trace) {
     ["model", trace.model],
     ["retriever", trace.retriever_version],
     ["scorer", trace.scorer],
-    ["answer after", trace.lag_ms ? `${(trace.lag_ms / 1e3).toFixed(2)} s (from the end of the retrieval)` : "–"],
+    ...(answered(trace) ? [["answer after", trace.lag_ms ? `${(trace.lag_ms / 1e3).toFixed(2)} s (from the end of the retrieval)` : "–"]] : []),
     ["source", trace.source],
   ];
   return h("dl", { class: "facts" }, lines.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

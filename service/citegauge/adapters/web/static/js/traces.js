@@ -3,8 +3,8 @@
 import { traceAddress } from "./address.js";
 import { chunkTable } from "./chunks.js";
 import { h } from "./dom.js";
-import { clock, count, day, ratio } from "./format.js";
-import { remarks, why } from "./why.js";
+import { clock, day, ratio } from "./format.js";
+import { inShort, remarks, why } from "./why.js";
 
 /** A list that opens; which ones are open survives a refresh, and so does the focus. */
 export function drawTraces(box, { traces, state }) {
@@ -24,7 +24,7 @@ function traceLine(trace, isOpen) {
   return h("details", { "data-trace": trace.trace_id, open: isOpen ? "" : null },
     h("summary", {},
       h("span", { class: "num" }, ratio(trace.recall)),
-      h("span", {}, `${count(trace.cited_retrieved)} of ${count(trace.retrieved)} cited`),
+      h("span", {}, inShort(trace)),
       h("code", {}, trace.trace_id),
       h("span", { class: "muted" }, `${day(trace.event_ms)} ${clock(trace.event_ms)} · ${trace.model}`)),
     h("div", { class: "opened" },

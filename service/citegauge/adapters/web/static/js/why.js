@@ -31,6 +31,19 @@ const JUDGED = new Set(["measured", "nonconformant", "empty_retrieval"]);
 /** Why the trace has its state. */
 export const why = (trace) => WHY[trace.state]?.(trace) ?? "";
 
+/** Whether an answer to this trace is known at all: what retrieved nothing may have had one, and then it came later. */
+export const answered = ({ state, lag_ms: lag }) => state !== "no_generation" && (state !== "empty_retrieval" || lag > 0);
+
+/** What is known of its citations, in a few words. Of an unmeasured trace it is no count: "0 of 5" would be a recall of 0. */
+export function inShort(trace) {
+  if (trace.state === "measured") return `${count(trace.cited_retrieved)} of ${count(trace.retrieved)} cited`;
+  const found = trace.state === "no_retrieval" ? "" : trace.retrieved ? `${count(trace.retrieved)} retrieved` : "none retrieved";
+  return [found, answered(trace) ? "" : "no answer"].filter(Boolean).join(", ") || "no retrieval";
+}
+
+/** Whether what became of single chunks can be shown: their citations count, or some are known. */
+export const showsCited = (trace) => JUDGED.has(trace.state) || trace.cited_ranks.length > 0 || trace.unjudged_cited_ids.length > 0;
+
 /** What else a reader should know, one sentence each. */
 export function remarks(trace) {
   const [invented, dropped] = [never(trace).length, trace.dropped_cited_ids.length];

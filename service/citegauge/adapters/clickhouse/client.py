@@ -24,6 +24,7 @@ from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.exceptions import ClickHouseError, Error, OperationalError
 from urllib3.exceptions import NewConnectionError
 
+from citegauge.adapters.clickhouse.codes import HINTS, Fault, fault_of
 from citegauge.errors import ConfigError, FatalError, RetryableError
 from citegauge.ports import LateRow, PaneRow, Row, TraceRow, TraceTombstone, UserRow, WindowRow
 
@@ -60,60 +61,8 @@ _SETTINGS: Mapping[str, str] = {
     "session_timezone": "UTC",
 }
 
-RETRYABLE_CODES: Mapping[int, str] = {
-    3: "UNEXPECTED_END_OF_FILE",
-    32: "ATTEMPT_TO_READ_AFTER_EOF",
-    159: "TIMEOUT_EXCEEDED",
-    160: "TOO_SLOW",
-    198: "DNS_ERROR",
-    202: "TOO_MANY_SIMULTANEOUS_QUERIES",
-    203: "NO_FREE_CONNECTION",
-    209: "SOCKET_TIMEOUT",
-    210: "NETWORK_ERROR",
-    225: "NO_ZOOKEEPER",
-    236: "ABORTED",
-    241: "MEMORY_LIMIT_EXCEEDED",
-    242: "TABLE_IS_READ_ONLY",
-    243: "NOT_ENOUGH_SPACE",
-    252: "TOO_MANY_PARTS",
-    254: "NO_ACTIVE_REPLICAS",
-    265: "NO_AVAILABLE_REPLICA",
-    279: "ALL_CONNECTION_TRIES_FAILED",
-    285: "TOO_FEW_LIVE_REPLICAS",
-    286: "UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE",
-    289: "REPLICA_IS_NOT_IN_QUORUM",
-    319: "UNKNOWN_STATUS_OF_INSERT",
-    364: "RECEIVED_ERROR_TOO_MANY_REQUESTS",
-    394: "QUERY_WAS_CANCELLED",
-    425: "SYSTEM_ERROR",
-    439: "CANNOT_SCHEDULE_TASK",
-    473: "DEADLOCK_AVOIDED",
-    499: "S3_ERROR",
-    574: "DISTRIBUTED_TOO_MANY_PENDING_BYTES",
-    692: "TOO_MANY_MUTATIONS",
-    745: "SERVER_OVERLOADED",
-    749: "TCP_CONNECTION_LIMIT_REACHED",
-    762: "HTTP_CONNECTION_LIMIT_REACHED",
-    999: "KEEPER_EXCEPTION",
-    1017: "ASYNC_INSERT_FLUSH_TIMEOUT",
-    1019: "QUERY_SLOT_ACQUISITION_TIMEOUT",
-    1020: "MEMORY_RESERVATION_ACQUISITION_TIMEOUT",
-}
-"""Errors of ClickHouse that pass by themselves, or whose outcome is unknown. Every other code is fatal."""
-
-_HINTS: Mapping[int, str] = {
-    16: "the table is older or newer than this version: run `citegauge migrate`",
-    60: "run `citegauge migrate`",
-    81: "run `citegauge migrate`",
-    117: "the table is older or newer than this version: run `citegauge migrate`",
-    164: "the server or its user is read-only",
-    192: "check the ClickHouse user",
-    193: "check the ClickHouse user and password",
-    194: "check the ClickHouse user and password",
-    497: "grant the ClickHouse user what it lacks",
-    516: "check the ClickHouse user and password",
-}
-_PASSING_STATUS = re.compile(r"HTTP status ([5-9]\d\d|408|429)\b")
+_STATUS = re.compile(r"HTTP status (\d\d\d)\b")
+_PASSING_STATUSES = frozenset({408, 429})
 _MESSAGE_CHARS_MAX = 500
 
 
@@ -172,6 +121,7 @@ class ClickHouse:
             else _HandlePool(lambda priority: _open_embedded(target, database, priority))
         )
         self._encoder = msgspec.json.Encoder()
+        self._answered = False
 
     def insert(self, rows: Sequence[Row]) -> None:
         """Insert rows of one type as one block; see `RowSink`. NaN and infinities are stored as NULL."""
@@ -187,26 +137,26 @@ class ClickHouse:
             block = self._encoder.encode_lines(rows)
         table = TABLES[kind]
         name = f"{quote_identifier(self.database)}.{table}"
-        with _translated(f"insert into {table}"), self._connections.writer() as client:
+        with self._translated(f"insert into {table}"), self._connections.writer() as client:
             client.raw_insert(name, columns, block, fmt="JSONEachRow")
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Rows of a SELECT; values are bound as `{name:Type}`. See `SqlReader`. Times come back aware, in UTC."""
         bound = dict(parameters) if parameters else None
-        with _translated("query"), self._connections.reader() as client:
+        with self._translated("query"), self._connections.reader() as client:
             result = client.query(sql, parameters=bound, query_tz="UTC")
             return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
 
     def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
         """Run one statement without a default database; the value of its only cell, if it has one."""
         bound = dict(parameters) if parameters else None
-        with _translated("statement"), self._connections.writer() as client:
+        with self._translated("statement"), self._connections.writer() as client:
             return client.command(sql, parameters=bound, use_database=False)
 
     def ping(self) -> bool:
         """Whether it answers at all."""
         try:
-            with _translated("ping"), self._connections.reader() as client:
+            with self._translated("ping"), self._connections.reader() as client:
                 return bool(client.ping())
         except (RetryableError, FatalError):
             return False
@@ -214,6 +164,19 @@ class ClickHouse:
     def close(self) -> None:
         """Let go of connections, or of the engine; harmless when repeated. Later calls open anew."""
         self._connections.close()
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """Turn the driver's exceptions into ours, by fate."""
+        try:
+            yield
+        except ClickHouseError as error:
+            raise _by_fate(what, error, answered=self._answered) from error
+        except OSError as error:
+            raise RetryableError(f"ClickHouse: {what} failed: {error}") from error
+        except (UnicodeEncodeError, msgspec.EncodeError) as error:
+            raise FatalError(f"ClickHouse: {what} failed, a row cannot be written as JSON: {error}") from error
+        self._answered = True
 
 
 def connect(target: HttpTarget | EmbeddedTarget, database: str = "citegauge") -> ClickHouse:
@@ -223,7 +186,10 @@ def connect(target: HttpTarget | EmbeddedTarget, database: str = "citegauge") ->
     """
     clickhouse = ClickHouse(target, database)
     if isinstance(target, EmbeddedTarget):
-        clickhouse.command("SELECT 1")
+        try:
+            clickhouse.command("SELECT 1")
+        except RetryableError as error:  # no server will be put right behind it
+            raise FatalError(str(error)) from error
     return clickhouse
 
 
@@ -363,33 +329,25 @@ def _open_embedded(target: EmbeddedTarget, database: str, priority: int) -> Clie
 # --------------------------------------------------------------------------------------------------- errors
 
 
-@contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Turn the driver's exceptions into ours, by the tables above."""
-    try:
-        yield
-    except ClickHouseError as error:
-        raise _by_fate(what, error) from error
-    except OSError as error:
-        raise RetryableError(f"ClickHouse: {what} failed: {error}") from error
-    except (UnicodeEncodeError, msgspec.EncodeError) as error:
-        raise FatalError(f"ClickHouse: {what} failed, a row cannot be written as JSON: {error}") from error
-
-
-def _by_fate(what: str, error: ClickHouseError) -> RetryableError | FatalError:
-    message = f"ClickHouse: {what} failed: {shorten(str(error), _MESSAGE_CHARS_MAX, placeholder='…')}"
+def _by_fate(what: str, error: ClickHouseError, *, answered: bool) -> RetryableError | FatalError:
+    """`answered`: this server has done something for us before, so that its refusals may pass (`codes.ACCESS`)."""
     if (nobody := _unreached(error)) is not None:
         return RetryableError(f"no ClickHouse answers at {nobody.conn.host}:{nobody.conn.port} (clickhouse.url)")
     code = error.code if isinstance(error, Error) else None
-    if code is None:
-        # Without a code it is the network or a proxy that speaks. What the driver itself refuses is a defect of ours.
-        passing = isinstance(error, OperationalError) or _PASSING_STATUS.search(str(error)) is not None
-    else:
-        passing = code in RETRYABLE_CODES
-    if passing:
-        return RetryableError(message)
-    hint = _HINTS.get(cast("int", code))
-    return FatalError(f"{message} -> {hint}" if hint else message)
+    fault = _unnumbered(error) if code is None else fault_of(code)
+    message = f"ClickHouse: {what} failed: {shorten(str(error), _MESSAGE_CHARS_MAX, placeholder='…')}"
+    if code is not None and code in HINTS:
+        message += f" -> {HINTS[code]}"
+    passes = fault == "server" or (fault == "access" and answered)
+    return RetryableError(message) if passes else FatalError(message)
+
+
+def _unnumbered(error: ClickHouseError) -> Fault:
+    """Without a code it is the network or a proxy that speaks, or the driver itself, whose refusal is a defect of ours."""
+    if (found := _STATUS.search(str(error))) is not None:
+        status = int(found[1])
+        return "server" if status >= 500 or status in _PASSING_STATUSES else "access"
+    return "server" if isinstance(error, OperationalError) else "ours"
 
 
 def _unreached(error: BaseException | None) -> NewConnectionError | None:
