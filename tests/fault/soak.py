@@ -1,8 +1,8 @@
 """The default intake under random faults for as long as one likes: `make soak`, `make soak ARGS="--minutes 30"`.
 
 Three workers of split roles, six source partitions of which two are quiet, a logs topic beside them. Workers are killed,
-frozen and replaced one by one, and once the topic of spans refuses for minutes. A Prometheus scrapes them and evaluates the
-rules that `citegauge rules` writes. It prints a table and ends with a status that is not 0 when
+frozen and replaced one by one, and once the dead-letter topic is gone for minutes. A Prometheus scrapes them and evaluates
+the rules that `citegauge rules` writes. It prints a table and ends with a status that is not 0 when
 
 * a produced trace is in no table, or a table holds one that was not produced;
 * lag is not 0 within a minute of the last fault, by Kafka or by /metrics;
@@ -28,8 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
 from citegauge.adapters.clickhouse import HttpTarget, connect
 from citegauge.domain.span import Kind
 from support.clickhouse import ClickHouseFront, child_environment, free_port
@@ -39,7 +37,7 @@ from support.kafka import KafkaServer, create_topic, unique
 from support.scraping import Scraping
 from support.soak_traffic import Live, Logs
 from support.standing import Standing
-from support.worker import Site, WorkerProcess, wait_until
+from support.worker import Site, WorkerProcess, produce, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +51,7 @@ STALL_S = 60.0
 RECOVERY_S_MAX = 60.0
 EVALUATED_S = 10.0
 """The rules about stalls are evaluated every 5 seconds: so much after the end of a stall may its alert be seen."""
-REFUSAL_S = 240.0
+REFUSAL_S = 150.0
 LIVE_LAG_S = 5.0
 """So many seconds of traffic may be on their way."""
 CLOSED_S_MAX = 300.0
@@ -131,7 +129,7 @@ class Soak:
         """Faults until the time is over, then the verdict."""
         until = time.time() + self.minutes * 60
         kinds = [self._kill, self._freeze, self._rolling]
-        if self.minutes >= 10:
+        if self.minutes >= 5:
             kinds.append(self._refusal)
         order: list[Callable[[], None]] = []
         time.sleep(10)  # some traffic first
@@ -182,16 +180,14 @@ class Soak:
         fault.healed = time.time()
 
     def _refusal(self) -> None:
-        fault = self._begin(f"the topic of spans refuses for {REFUSAL_S:.0f} s")
-        self._spans_need(2)
+        """An unreadable record has no place to go, so whoever reads it stands still."""
+        fault = self._begin(f"dead-letter topic gone for {REFUSAL_S:.0f} s")
+        dead = f"{self.site.name}-dead"
+        administer(self.site.kafka, lambda admin: admin.delete_topics([dead]))
+        produce(self.site.kafka, self.site.topic, [(None, b"no format at all")])
         time.sleep(REFUSAL_S)
-        self._spans_need(1)
+        asyncio.run(create_topic(self.site.kafka, dead))
         fault.healed = time.time()
-
-    def _spans_need(self, replicas: int) -> None:
-        settings = {"min.insync.replicas": str(replicas)}
-        resource = ConfigResource(ConfigResourceType.TOPIC, self.site.joined_topic, settings)
-        administer(self.site.kafka, lambda admin: admin.alter_configs([resource]))
 
     def _heal(self) -> None:
         """Wait until what was sent before the fault was over is joined; restart what ended by itself."""

@@ -27,8 +27,8 @@ def recovered(t: Trial, worker: WorkerProcess) -> None:
     """Lag 0 within a minute, all traces in the tables, and everything else that holds after any fault."""
     t.healed()
     t.until_recovered(worker, RECOVERY_S_MAX)
-    assert not t.unaccounted()
     t.verify(worker)
+    assert not t.unaccounted()
 
 
 def until_rekeying(worker: WorkerProcess) -> None:
