@@ -67,6 +67,7 @@ def test_frozen_past_its_session_with_a_quiet_partition(trial: MakeTrial) -> Non
         recovered(t, worker)
 
 
+@pytest.mark.full
 def test_a_second_worker_comes_and_goes_with_quiet_partitions(trial: MakeTrial) -> None:
     """Partitions without a commit change hands twice, and no other one stands still because of them."""
     with trial("13 second comes and goes, two quiet", partitions=4) as t:
