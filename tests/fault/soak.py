@@ -1,8 +1,8 @@
 """The default intake under random faults for as long as one likes: `make soak`, `make soak ARGS="--minutes 30"`.
 
 Three workers of split roles, six source partitions of which two are quiet, a logs topic beside them. Workers are killed,
-frozen and replaced one by one, and once the topic of spans refuses for minutes. A Prometheus scrapes them and evaluates the
-rules that `citegauge rules` writes. It prints a table and ends with a status that is not 0 when
+frozen and replaced one by one, and once the dead-letter topic is gone for minutes. A Prometheus scrapes them and evaluates
+the rules that `citegauge rules` writes. It prints a table and ends with a status that is not 0 when
 
 * a produced trace is in no table, or a table holds one that was not produced;
 * lag is not 0 within a minute of the last fault, by Kafka or by /metrics;
@@ -15,33 +15,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
 from citegauge.adapters.clickhouse import HttpTarget, connect
 from citegauge.domain.span import Kind
-from citegauge.tools.simulate_output import records
 from support.clickhouse import ClickHouseFront, child_environment, free_port
-from support.fault_inputs import LOG_RECORD
 from support.fault_kafka import Published, administer, log_ends, produced_traces
-from support.faults import SKEWED, audited
+from support.faults import audited
 from support.kafka import KafkaServer, create_topic, unique
 from support.scraping import Scraping
+from support.soak_traffic import Live, Logs
 from support.standing import Standing
-from support.worker import Feed, Site, WorkerProcess, traffic, wait_until
+from support.worker import Site, WorkerProcess, produce, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,58 +46,19 @@ if TYPE_CHECKING:
 
 ROLES = ("rekey", "join", "all")
 """Of each stage but the windows there are two, so that one of them may be gone."""
-PARTITIONS, LOUD = 6, (0, 1, 2, 3)
-LOGS_PER_S = 20
+PARTITIONS = 6
 STALL_S = 60.0
 RECOVERY_S_MAX = 60.0
 EVALUATED_S = 10.0
 """The rules about stalls are evaluated every 5 seconds: so much after the end of a stall may its alert be seen."""
-REFUSAL_S = 240.0
+REFUSAL_S = 150.0
+LIVE_LAG_S = 5.0
+"""So many seconds of traffic may be on their way."""
 CLOSED_S_MAX = 300.0
 """The join window, the disorder, a minute and a bit, until what was sent last stands in the tables."""
 HALVES = {"no_generation", "no_retrieval"}
 SILENT_OF_STALLS = {"CitegaugeWatchdog", "CitegaugeLateSpans", "CitegaugeDeadLetters", "CitegaugeRekeyOverruled"}
 """Alerts that fire always, or that say nothing of standing still."""
-
-
-class Live(threading.Thread):
-    """Traces as they happen, without keys, into the loud partitions."""
-
-    def __init__(self, site: Site, seed: int, minutes: float, per_s: float) -> None:
-        super().__init__(daemon=True)
-        self._site, self._seed = site, seed
-        start_ns = time.time_ns()
-        spec = traffic(seed, minutes=1, per_minute=per_s * 60, end_ns=start_ns + int(minutes * 60e9), routes=SKEWED)
-        self._records = records(replace(spec, start_ns=start_ns))
-        self._stopping = threading.Event()
-        self.failure: BaseException | None = None
-
-    def stop(self) -> None:
-        """End it; all is acknowledged then."""
-        self._stopping.set()
-        self.join()
-
-    def run(self) -> None:
-        """Send until `stop`."""
-        try:
-            asyncio.run(self._send())
-        except BaseException as exc:  # noqa: BLE001 - told at the end
-            self.failure = exc
-
-    async def _send(self) -> None:
-        chance = random.Random(self._seed)
-        waiting = []
-        async with AIOKafkaProducer(bootstrap_servers=self._site.kafka, linger_ms=5) as producer:
-            for record in self._records:
-                while (early_s := (record.emit_ns - time.time_ns()) / 1e9) > 0 and not self._stopping.is_set():  # noqa: ASYNC110
-                    await asyncio.sleep(min(0.2, early_s))
-                if self._stopping.is_set():
-                    break
-                waiting.append(await producer.send(self._site.topic, record.value, partition=chance.choice(LOUD)))
-                if len(waiting) > 1_000:
-                    await asyncio.gather(*waiting)
-                    waiting.clear()
-            await asyncio.gather(*waiting)
 
 
 @dataclass(kw_only=True)
@@ -158,9 +115,9 @@ class Soak:
         self.live = Live(self.site, self.seed, self.minutes + 30, self.per_s)
         self.live.start()
         stack.callback(self.live.stop)
-        flow = [(None, LOG_RECORD)] * int(LOGS_PER_S * 60 * (self.minutes + 30))
-        self.logs = Feed(address, logs, list(flow), LOGS_PER_S)
-        threading.Thread(target=self.logs._run, daemon=True).start()
+        self.logs = Logs(address, logs)
+        self.logs.start()
+        stack.callback(self.logs.stop)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -172,7 +129,7 @@ class Soak:
         """Faults until the time is over, then the verdict."""
         until = time.time() + self.minutes * 60
         kinds = [self._kill, self._freeze, self._rolling]
-        if self.minutes >= 10:
+        if self.minutes >= 5:
             kinds.append(self._refusal)
         order: list[Callable[[], None]] = []
         time.sleep(10)  # some traffic first
@@ -185,10 +142,6 @@ class Soak:
             if time.time() < until:  # the last one's lag is looked at without a pause
                 time.sleep(self.chance.uniform(0, 10))
         self._lag_after(self.faults[-1].healed)
-        self.live.stop()
-        if self.live.failure is not None:
-            self.violations.append(f"sending failed: {self.live.failure!r}")
-        self._lag_after(time.time(), live=False)
         self.accounts = self._account()
         self._audit()
         self._alerts()
@@ -227,16 +180,14 @@ class Soak:
         fault.healed = time.time()
 
     def _refusal(self) -> None:
-        fault = self._begin(f"the topic of spans refuses for {REFUSAL_S:.0f} s")
-        self._spans_need(2)
+        """An unreadable record has no place to go, so whoever reads it stands still."""
+        fault = self._begin(f"dead-letter topic gone for {REFUSAL_S:.0f} s")
+        dead = f"{self.site.name}-dead"
+        administer(self.site.kafka, lambda admin: admin.delete_topics([dead]))
+        produce(self.site.kafka, self.site.topic, [(None, b"no format at all")])
         time.sleep(REFUSAL_S)
-        self._spans_need(1)
+        asyncio.run(create_topic(self.site.kafka, dead))
         fault.healed = time.time()
-
-    def _spans_need(self, replicas: int) -> None:
-        settings = {"min.insync.replicas": str(replicas)}
-        resource = ConfigResource(ConfigResourceType.TOPIC, self.site.joined_topic, settings)
-        administer(self.site.kafka, lambda admin: admin.alter_configs([resource]))
 
     def _heal(self) -> None:
         """Wait until what was sent before the fault was over is joined; restart what ended by itself."""
@@ -257,28 +208,42 @@ class Soak:
     # -- verdict ----------------------------------------------------------------------------------------------------------
 
     def _metrics_lag(self) -> float:
-        return sum(worker.value("citegauge_position_lag_records") for worker in self.workers.values())
+        """Over all workers; without bound while one of them does not answer."""
+        found = [worker.metrics() for worker in self.workers.values()]
+        lag = sum(
+            value for one in found for (name, _), value in one.items() if name == "citegauge_position_lag_records"
+        )
+        return lag if all(found) else math.inf
 
-    def _lag_after(self, moment: float, *, live: bool = True) -> None:
-        """Lag 0 by Kafka and by /metrics within a minute of a moment; under traffic each for a moment at least."""
-        what = "the last fault" if live else "the last record"
-        done = Published(self.site, log_ends(self.site.kafka, self.site.topic))
-        for source, none_left in (
-            ("Kafka", done if live else lambda: self.standing.moved_after(moment)),
-            (
-                "/metrics",
-                lambda: all(one.get("/metrics")[0] == 200 for one in self.workers.values()) and not self._metrics_lag(),
-            ),
-        ):
-            try:
-                wait_until(none_left, "lag 0", max(1.0, moment + RECOVERY_S_MAX - time.time()))
-                took_s = time.time() - moment
-                say(f"lag 0 by {source} {took_s:.0f} s after {what}")
-                if took_s > RECOVERY_S_MAX:
-                    self.violations.append(f"lag by {source} was seen to be 0 only {took_s:.0f} s after {what}")
-            except AssertionError:
-                left = f"{self.standing.lag} by Kafka, {self._metrics_lag():.0f} by /metrics"
-                self.violations.append(f"lag by {source} is not 0 within {RECOVERY_S_MAX:.0f} s of {what} ({left})")
+    def _lag_after(self, healed: float) -> None:
+        """Lag 0 by Kafka and by /metrics within a minute of the last fault.
+
+        Under traffic something always waits: first all that was sent before, and by /metrics no more than some seconds of
+        traffic; then, with the traffic stopped, nothing at all.
+        """
+        flowing = 2 * self.per_s * LIVE_LAG_S
+        sent_before = Published(self.site, log_ends(self.site.kafka, self.site.topic))
+        self._lag_gone("Kafka, of what was sent before", healed, sent_before)
+        self._lag_gone("/metrics, but for what flows", healed, lambda: self._metrics_lag() <= flowing)
+        self.live.stop()
+        if self.live.failure is not None:
+            self.violations.append(f"sending failed: {self.live.failure!r}")
+        self.logs.stop()
+        stopped = time.time()
+        self._lag_gone("Kafka", healed, lambda: self.standing.moved_after(stopped))
+        self._lag_gone("/metrics", healed, lambda: self._metrics_lag() == 0)
+
+    def _lag_gone(self, by: str, healed: float, none_left: Callable[[], bool]) -> None:
+        try:
+            wait_until(none_left, "lag 0", max(1.0, healed + RECOVERY_S_MAX - time.time()))
+        except AssertionError:
+            left = f"{self.standing.lag} by Kafka, {self._metrics_lag():.0f} by /metrics"
+            self.violations.append(f"no lag by {by}: not within {RECOVERY_S_MAX:.0f} s of the last fault ({left})")
+            return
+        took_s = time.time() - healed
+        say(f"no lag by {by}, {took_s:.0f} s after the last fault")
+        if took_s > RECOVERY_S_MAX:
+            self.violations.append(f"no lag by {by} only {took_s:.0f} s after the last fault")
 
     def _account(self) -> list[str]:
         """The sum: measured + states + late = produced. Who is a half although both were produced has a late span."""

@@ -27,8 +27,8 @@ def recovered(t: Trial, worker: WorkerProcess) -> None:
     """Lag 0 within a minute, all traces in the tables, and everything else that holds after any fault."""
     t.healed()
     t.until_recovered(worker, RECOVERY_S_MAX)
-    assert not t.unaccounted()
     t.verify(worker)
+    assert not t.unaccounted()
 
 
 def until_rekeying(worker: WorkerProcess) -> None:
@@ -67,6 +67,7 @@ def test_frozen_past_its_session_with_a_quiet_partition(trial: MakeTrial) -> Non
         recovered(t, worker)
 
 
+@pytest.mark.full
 def test_a_second_worker_comes_and_goes_with_quiet_partitions(trial: MakeTrial) -> None:
     """Partitions without a commit change hands twice, and no other one stands still because of them."""
     with trial("13 second comes and goes, two quiet", partitions=4) as t:
