@@ -40,12 +40,12 @@ class World:
     """(partition of the spans topic, span), in the order in which the audit reads them."""
     letters: set[str] = field(default_factory=set)
 
-    def decode(self, value: bytes) -> list[Span | SpanFault]:
-        """The decoder of the sources."""
+    def decode(self, value: bytes) -> Iterable[Span | SpanFault]:
+        """The decoder of the sources, which says what it cannot read when it is asked for the first span."""
         items = self.items[value]
         if items is None:
             raise DeadLetterError("not_json")
-        return items
+        yield from items
 
     def audited(self, **bounds: Any) -> AuditReport:
         """Both sides in step, as `sources` reads them."""

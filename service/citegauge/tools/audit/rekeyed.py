@@ -77,7 +77,7 @@ class RekeyedComparison:
             self._await_letter(source, record, -1)
             return
         try:
-            items = decode(record.value)
+            items = list(decode(record.value))  # what cannot be read is said at the first span, at the latest
         except DeadLetterError:
             self._await_letter(source, record, -1)
             return
