@@ -15,7 +15,7 @@ import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import traffic
-from citegauge.bootstrap import tame_collector
+from citegauge.adapters.supervise import tame_collector
 from citegauge.conventions import DecodePolicy, decoder
 from citegauge.domain.policy import MINUTE_NS, JoinPolicy, ScorePolicy
 from citegauge.domain.progress import Clock, Commit

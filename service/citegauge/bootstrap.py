@@ -7,7 +7,6 @@ order. The services are thin shells; what they run stands in the adapters.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,8 +65,6 @@ STOP_MARGIN_S = 10.0
 """What stopping may take beside draining: leaving the groups, closing the clients."""
 THREADS_MAX = 8
 """Blocking calls at the same time: two writers, the page's queries, rendering, restoring."""
-COLLECT_AFTER_OBJECTS = 50_000
-"""Objects that may be made and not freed before the garbage collector looks at them; Python's default is 700."""
 
 
 def open_clickhouse(settings: Settings) -> clickhouse.ClickHouse:
@@ -125,17 +122,6 @@ def run_worker(settings: Settings, role: Role = "all") -> None:
             supervise.run(worker.supervisor(preparing, loop=loop), settings.kafka.drain_timeout_s + STOP_MARGIN_S)
 
 
-def tame_collector() -> None:
-    """Let Python's cyclic garbage collector look less often, for a process that does nothing else but this work.
-
-    Spans and rows die by their reference counts; the collector only walks over those that wait to be published, again
-    and again: a sixth of a worker's time. What the start has made stays for good and is not looked at any more.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 50)
-
-
 @contextmanager
 def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
     """A loop and its threads. They have ended before an embedded database is closed, which must not go under a query;
@@ -145,7 +131,7 @@ def _event_loop(worker: Worker) -> Iterator[asyncio.AbstractEventLoop]:
     asyncio.set_event_loop(loop)
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="blocking")
     loop.set_default_executor(threads)
-    tame_collector()
+    supervise.tame_collector()
     log_retries()
     try:
         yield loop

@@ -14,10 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -33,40 +31,20 @@ from citegauge.adapters.kafka.clients import timely, warn_create_time
 from citegauge.adapters.kafka.ends import LogEnds
 from citegauge.adapters.kafka.places import Places
 from citegauge.adapters.kafka.publisher import Publisher
-from citegauge.adapters.kafka.spans import Outgoing, SpanSender, outgoing
-from citegauge.conventions import SpanFault
+from citegauge.adapters.kafka.source import Opening, Source, SourcePosition
+from citegauge.adapters.kafka.spans import Outgoing, SpanSender
 from citegauge.domain.alignment import Alignment, Standing
-from citegauge.domain.join import EARLIEST_NS
 from citegauge.domain.policy import SECOND_NS
-from citegauge.domain.rekeyed import Rekeyed
-from citegauge.errors import DeadLetterError, FatalError, RetryableError
-from citegauge.intake import Arrival, Decoder, Limits, check_ceiling, opened
+from citegauge.errors import FatalError, RetryableError
+from citegauge.intake import Decoder, check_ceiling
 from citegauge.ports import DeadLetter, HeartbeatMessage
 from citegauge.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 POLL_MS = 200
-TURN_NS_MAX = 5_000_000
-"""How long spans are decoded between two turns of the event loop: a single record may hold seconds of them."""
 COMMIT_TIMEOUT_S = 15.0
 BEAT_TIMEOUT_S = 15.0
-SPAN_BYTES = 400
-"""What a held span takes beside its bytes, about."""
-
-
-class SourcePosition(NamedTuple):
-    """Where one source partition stands, for metrics and health."""
-
-    position: int
-    """Next offset to re-key: everything before it is in the spans topic."""
-    end: int
-    """End of the log as far as known; -1: not yet."""
-    watermark_ns: int
-    """Newest span end that was re-keyed; 0: none."""
-    commit_age_ns: int
-    still_ns: int
-    """For how long something has been waiting without anything of it being re-keyed."""
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -84,51 +62,6 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is
         """The loop finds out where to start."""
         self._tier.assignment += 1
         self._tier.between_assignments = False
-
-
-class _Held(NamedTuple):
-    """One decoded record that was not sent yet."""
-
-    offset: int
-    time_ns: int
-    """Newest valid span end, or the record's own time where it holds no span."""
-    newest_ns: int
-    """Newest valid span end; 0 for none."""
-    spans: list[Outgoing]
-    size_bytes: int
-
-
-class _Source:
-    """One source partition in one assignment. It holds at most what one fetch gave: it is paused until that is sent."""
-
-    def __init__(self, next_offset: int, fetches: int) -> None:
-        self.next_offset = next_offset
-        self.after_fetch = fetches
-        """Fetches that had begun when it was given its place know nothing of that place."""
-        self.committed = -1
-        self.committed_at_ns = time.monotonic_ns()
-        self.clock_ns = 0
-        self.watermark_ns = 0
-        self.held: deque[_Held] = deque()
-        self.moved_at_ns = time.monotonic_ns()
-        self.end_before = -1
-        """Where the log ended one heartbeat ago; -1: not known."""
-
-    @property
-    def sent_offset(self) -> int:
-        return self.held[0].offset if self.held else self.next_offset
-
-
-class _Breath:
-    """Lets the event loop turn when there was none for `TURN_NS_MAX`."""
-
-    def __init__(self) -> None:
-        self._turned_ns = time.monotonic_ns()
-
-    async def take(self) -> None:
-        if time.monotonic_ns() - self._turned_ns > TURN_NS_MAX:
-            await asyncio.sleep(0)
-            self._turned_ns = time.monotonic_ns()
 
 
 class RekeyTier:
@@ -150,12 +83,9 @@ class RekeyTier:
         self._places = places
         self._sender = sender
         self._publisher = publisher
-        self._limits = Limits(
-            record_bytes_max=settings.join.record_bytes_max, dead_letter_payload=settings.join.dead_letter_payload
-        )
-        self._skew_ns = settings.join_policy().skew_ns
+        self._opening = Opening(settings, decoders)
         self._ends = LogEnds(consumer)
-        self._sources: dict[TopicPartition, _Source] = {}
+        self._sources: dict[TopicPartition, Source] = {}
         self._placing: dict[TopicPartition, asyncio.Task[int]] = {}
         self._alignment = self._new_alignment()
         self._fetching: asyncio.Task[dict[TopicPartition, list[ConsumerRecord]]] | None = None
@@ -205,12 +135,12 @@ class RekeyTier:
     @property
     def paused(self) -> int:
         """Source partitions that wait for slower ones."""
-        return sum(bool(source.held) for source in self._sources.values())
+        return sum(bool(source.queue) for source in self._sources.values())
 
     @property
     def held_bytes(self) -> int:
         """What waits to be sent, about."""
-        return sum(held.size_bytes for source in self._sources.values() for held in source.held)
+        return sum(held.size_bytes for source in self._sources.values() for held in source.queue)
 
     @property
     def retries(self) -> int:
@@ -219,15 +149,7 @@ class RekeyTier:
 
     def positions(self) -> dict[TopicPartition, SourcePosition]:
         """The standing of every owned partition whose place is known."""
-        now_ns = time.monotonic_ns()
-        found = {}
-        for at, source in self._sources.items():
-            end = self._ends.of(at)
-            waits = bool(source.held) or not 0 <= end <= source.next_offset
-            still_ns = now_ns - source.moved_at_ns if waits else 0
-            commit_age_ns = now_ns - source.committed_at_ns
-            found[at] = SourcePosition(source.sent_offset, end, source.watermark_ns, commit_age_ns, still_ns)
-        return found
+        return {at: source.position(self._ends.of(at)) for at, source in self._sources.items()}
 
     def unplaced(self) -> dict[TopicPartition, int]:
         """Owned partitions whose place is not known yet, and for how long that has been so, ns."""
@@ -265,7 +187,7 @@ class RekeyTier:
                 self._consumer.seek(at, offset)
             except IllegalStateError:
                 continue  # taken away meanwhile; the listener has left its note
-            self._sources[at] = _Source(offset, self._fetches)
+            self._sources[at] = Source(offset, self._fetches)
             logger.info("re-keying %s/%d from offset %d", at.topic, at.partition, offset)
 
     def _new_alignment(self) -> Alignment[TopicPartition]:
@@ -325,44 +247,15 @@ class RekeyTier:
             raise FatalError(f"raise kafka.partition_fetch_bytes_max: {exc}") from exc
 
     async def _decode(
-        self, at: TopicPartition, source: _Source, records: list[ConsumerRecord], dead: list[DeadLetter]
+        self, at: TopicPartition, source: Source, records: list[ConsumerRecord], dead: list[DeadLetter]
     ) -> None:
         if records[0].timestamp_type == 0 and at.topic not in self._create_time:
             self._create_time.add(at.topic)
             warn_create_time(at.topic)
-        breath = _Breath()
         for record in records:
-            if record.offset < source.next_offset:
-                continue
-            await breath.take()
-            held = await self._held(record, dead, breath)
-            source.held.append(held)
-            source.clock_ns = max(source.clock_ns, held.time_ns)
-            source.next_offset = record.offset + 1
-            self.records += 1
-
-    async def _held(self, record: ConsumerRecord, dead: list[DeadLetter], breath: _Breath) -> _Held:
-        """A record decoded; what cannot be read of it goes to `dead`."""
-        record_ns = record.timestamp * 1_000_000
-        arrival = Arrival(record.topic, record.partition, record.offset, record_ns, record.value)
-        spans: list[Outgoing] = []
-        newest_ns = 0
-        try:
-            for index, item in enumerate(opened(self._decoders[record.topic], record.value, self._limits)):
-                await breath.take()
-                if isinstance(item, SpanFault):
-                    dead.append(arrival.dead_letter(self._limits, item.index, item.reason, item.detail))
-                    continue
-                if isinstance(item, Rekeyed):
-                    raise FatalError(f"{record.topic} is a re-keyed topic: it cannot be a source")
-                rekeyed = Rekeyed(record.topic, record.partition, record.offset, index, record_ns, item)
-                spans.append(outgoing(rekeyed, self._settings.rekey.spans_partitions))
-                if EARLIEST_NS <= item.end_ns <= record_ns + self._skew_ns:
-                    newest_ns = max(newest_ns, item.end_ns)
-        except DeadLetterError as exc:
-            dead.append(arrival.dead_letter(self._limits, -1, exc.reason, exc.detail))
-        size_bytes = SPAN_BYTES + sum(len(span.value) + SPAN_BYTES for span in spans)
-        return _Held(record.offset, newest_ns or max(record_ns, 1), newest_ns, spans, size_bytes)
+            if record.offset >= source.next_offset:
+                source.hold(await self._opening.open(record, dead))
+                self.records += 1
 
     async def _set_aside(self, dead: list[DeadLetter]) -> None:
         for letter in dead:
@@ -378,11 +271,11 @@ class RekeyTier:
         if not self._current:
             return
         spans: list[Outgoing] = []
-        newest: dict[_Source, int] = {}
+        newest: dict[Source, int] = {}
         bound_ns = self._bound_ns()
         for source in self._sources.values():
-            while source.held and source.held[0].time_ns <= bound_ns:
-                held = source.held.popleft()
+            while source.queue and source.queue[0].time_ns <= bound_ns:
+                held = source.queue.popleft()  # it counts as sent once it is: see `Source.sent`
                 spans.extend(held.spans)
                 newest[source] = max(newest.get(source, 0), held.newest_ns)
                 self._alignment.sent(held.time_ns)
@@ -392,8 +285,7 @@ class RekeyTier:
             await self._set_aside(refused)
             self.spans += len(spans) - len(refused)
         for source, newest_ns in newest.items():
-            source.moved_at_ns = time.monotonic_ns()
-            source.watermark_ns = max(source.watermark_ns, newest_ns)
+            source.sent(newest_ns)
         await self._skip_gaps()
         await self._commit()
         self._pause()
@@ -402,7 +294,7 @@ class RekeyTier:
         standings = {
             at: Standing(
                 clock_ns=source.clock_ns,
-                head_ns=source.held[0].time_ns if source.held else None,
+                head_ns=source.queue[0].time_ns if source.queue else None,
                 at_end=0 <= self._ends.fetched(at) <= source.next_offset,
             )
             for at, source in self._sources.items()
@@ -425,14 +317,14 @@ class RekeyTier:
         Not while a fetch is under way: the client counts as read what it has and we have not.
         """
         for at, source in self._sources.items():
-            gap = not source.held and self._ends.of(at) > source.next_offset
+            gap = not source.queue and self._ends.of(at) > source.next_offset
             if gap and self._current and self._fetching is None:
                 try:
                     position = await timely(self._consumer.position(at), COMMIT_TIMEOUT_S, "a position")
                 except (IllegalStateError, KafkaError, RetryableError):
                     continue
-                source.next_offset = max(source.next_offset, position)
-            if not source.held and 0 <= self._ends.of(at) <= source.next_offset:
+                source.skip_to(position)
+            if not source.queue and 0 <= self._ends.of(at) <= source.next_offset:
                 source.moved_at_ns = time.monotonic_ns()
 
     async def _commit(self) -> None:
@@ -461,8 +353,8 @@ class RekeyTier:
             return
         assigned, paused = self._consumer.assignment(), self._consumer.paused()
         for at, source in self._sources.items():
-            if at in assigned and bool(source.held) != (at in paused):
-                (self._consumer.pause if source.held else self._consumer.resume)(at)
+            if at in assigned and bool(source.queue) != (at in paused):
+                (self._consumer.pause if source.queue else self._consumer.resume)(at)
 
     def _turned(self) -> None:
         self.turned_ns = time.monotonic_ns()
