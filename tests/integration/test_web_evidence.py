@@ -264,7 +264,7 @@ UNMEASURED = {
 
 @pytest.mark.parametrize("state", UNMEASURED)
 async def test_of_an_unmeasured_trace_nothing_is_counted(chromium: Chromium, world: World, state: str) -> None:
-    """ "0 of 5 cited" would read as a recall of 0, and what was never answered has no time at which it was."""
+    """A count would read as a recall of 0, and what was never answered has no time at which it was."""
     row = _odd(world, state)
     if state == "empty_retrieval":
         row = replace_row(row, lag_ns=0)

@@ -13,20 +13,39 @@ export function groupAddress(route, bucket, { window = "1h", state = "measured",
   return `#/group?${parameters}`;
 }
 
-/** `at`: unix seconds near which it is stored, which makes it quick to find. */
-export const traceAddress = (id, at) => `#/trace/${id}?${new URLSearchParams({ at })}`;
+/** `at`: unix seconds near which it is stored, which makes it quick to find; null: anywhere. */
+export const traceAddress = (id, at = null) => `#/trace/${id}${at === null ? "" : `?${new URLSearchParams({ at })}`}`;
 
-/** What the address asks for: `{view: "overview"}`, `{view: "group", route, bucket, window, state, show}` or `{view: "trace", id, at}`. */
+/**
+ * What the address asks for: `{view: "overview"}`, `{view: "group", route, bucket, window, state, show}`, `{view: "trace", id, at}`,
+ * or, where it names nothing, `{view: "lost", what, text}` with `what`: `trace` (no id), `group` (route or bucket left out) or `page`.
+ */
 export function readAddress(hash = location.hash) {
-  const match = /^#\/(group|trace\/([0-9a-f]{32}))(?:\?(.*))?$/s.exec(hash);
-  if (!match) return { view: "overview" };
-  const parameters = new URLSearchParams(match[3] ?? "");
-  if (match[2]) return { view: "trace", id: match[2], at: /^\d{1,10}$/.test(parameters.get("at") ?? "") ? parameters.get("at") : null };
+  if (["", "#", "#/"].includes(hash)) return { view: "overview" };
+  const [, path, query] = /^#\/([^?]*)(?:\?(.*))?$/s.exec(hash) ?? [null, null, null];
+  const parameters = new URLSearchParams(query ?? "");
+  if (path?.startsWith("trace/")) {
+    const id = plain(path.slice("trace/".length));
+    if (!isTraceId(id)) return { view: "lost", what: "trace", text: id };
+    return { view: "trace", id, at: /^\d{1,10}$/.test(parameters.get("at") ?? "") ? parameters.get("at") : null };
+  }
+  if (path !== "group") return { view: "lost", what: "page", text: plain(hash) };
   const [route, bucket] = [parameters.get("route"), parameters.get("top_k_bucket")];
-  if (!route || !bucket) return { view: "overview" };
+  if (!route || !bucket) return { view: "lost", what: "group", text: route ?? "" };
   const window = WINDOWS.includes(parameters.get("window")) ? parameters.get("window") : "1h";
   return { view: "group", route, bucket, window, state: parameters.get("state") || "measured", show: parameters.get("show") };
 }
 
+export const isTraceId = (text) => /^[0-9a-f]{32}$/.test(text);
+
+/** As it was written: an address that cannot be decoded stays as it is. */
+function plain(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** Whether two addresses are of one page, seen through different windows. */
-export const samePage = (one, other) => ["view", "route", "bucket", "id"].every((name) => one[name] === other[name]);
+export const samePage = (one, other) => ["view", "route", "bucket", "id", "text"].every((name) => one[name] === other[name]);

@@ -6,6 +6,7 @@ import { redrawCharts } from "./charts.js";
 import { h, setText } from "./dom.js";
 import { clock, span } from "./format.js";
 import { createGroup } from "./group.js";
+import { createLost } from "./lost.js";
 import { askForToken, letIn, startLogin } from "./login.js";
 import { createOverview } from "./overview.js";
 import { drawStatus, STALE_MS } from "./status.js";
@@ -18,9 +19,14 @@ const banner = document.getElementById("banner");
 const clockLine = document.getElementById("clock");
 const overview = createOverview();
 
+const PAGES = { group: createGroup, trace: createTrace, lost: createLost };
+const TITLES = { group: ({ route, bucket }) => `${route} · top_k ${bucket}`, trace: ({ id }) => `trace ${id}`, lost: () => "not found" };
+
 let address = null;
 /** The page of one group or trace; null on the overview, which lives on. */
 let page = null;
+/** The address names a group of which nothing is known: `page` says so instead of drawing it. */
+let unknown = false;
 let turn = 0;
 let timer = 0;
 /** When the last answer came (`performance.now()`), and what it said of time. */
@@ -35,15 +41,16 @@ function open() {
   address = next;
   page?.destroy();
   page = null;
+  unknown = false;
   delete root.dataset.drawn;
   if (address.view === "overview") {
     place.replaceChildren(overview.element);
     document.title = "citegauge";
   } else {
-    page = address.view === "group" ? createGroup(address) : createTrace(address);
+    page = PAGES[address.view](address);
     place.replaceChildren(page.element);
     if (choosing) page.element.querySelector(".choice [aria-current]").focus();
-    document.title = address.view === "group" ? `${address.route} · top_k ${address.bucket} · citegauge` : `trace ${address.id} · citegauge`;
+    document.title = `${TITLES[address.view](address)} · citegauge`;
   }
   if (moved) {
     scrollTo(0, 0);
@@ -55,7 +62,7 @@ function open() {
 async function refresh() {
   clearTimeout(timer);
   const mine = ++turn;
-  const [shownAddress, shownPage] = [address, page];
+  const shownAddress = address;
   const wanted = shownAddress.view === "group" ? { route: shownAddress.route, top_k_bucket: shownAddress.bucket } : {};
   try {
     const [windows, { drops }] = await Promise.all([ask("api/windows", wanted), ask("api/drops")]);
@@ -65,15 +72,23 @@ async function refresh() {
     setLocked(false);
     tick();
     root.classList.remove("lost");
-    await drawStatus({ drops, windows, lagMs: lag(), address: shownAddress });
+    if (shownAddress.view === "group") setUnknown(await isUnknown(windows, wanted));
+    if (mine !== turn) return;
+    const shownPage = page;
+    const view = unknown ? "lost" : shownAddress.view;
+    const status = () => drawStatus({ drops, windows, lagMs: lag(), view, at: view === "group" ? wanted : shownPage?.at?.() ?? null });
+    await status();
     if (shownPage) {
+      shownPage.element.hidden = windows.as_of_ms === null && view === "group";
       shownPage.update(windows, drops);
       await shownPage.history();
+      // Only now a trace has told which group it is of.
+      if (view === "trace" && mine === turn) await status();
     } else {
       overview.element.hidden = windows.as_of_ms === null;
       overview.update(windows, drops);
     }
-    if (mine === turn) root.dataset.drawn = shownAddress.view;
+    if (mine === turn) root.dataset.drawn = view;
   } catch (error) {
     if (mine === turn && error.locked) setLocked(true);
     else if (mine === turn) sayLost(error);
@@ -81,6 +96,26 @@ async function refresh() {
     // A hidden page asks nothing; it catches up when it is looked at again.
     if (mine === turn && !document.hidden && !locked) timer = setTimeout(refresh, REFRESH_MS);
   }
+}
+
+/** Neither a live window nor a pane of the last 24 h has it; while ClickHouse cannot be asked, the live windows decide. */
+async function isUnknown(windows, group) {
+  if (windows.group !== null || windows.as_of_ms === null) return false;
+  try {
+    const { recall, scores } = await ask("api/distribution", { ...group, window: "24h" });
+    return recall.n === 0 && scores.length === 0;
+  } catch {
+    return true;
+  }
+}
+
+function setUnknown(now) {
+  if (now === unknown) return;
+  unknown = now;
+  page?.destroy();
+  page = now ? createLost({ what: "group", text: address.route, bucket: address.bucket }) : createGroup(address);
+  document.title = `${TITLES[now ? "lost" : "group"](address)} · citegauge`;
+  place.replaceChildren(page.element);
 }
 
 function setLocked(now) {
@@ -143,7 +178,11 @@ function startTheme() {
 
 startTheme();
 startLogin(refresh);
-addEventListener("hashchange", open);
+addEventListener("hashchange", ({ oldURL }) => {
+  // The skip link's target is a place on this page and no address of another one.
+  if (location.hash === "#main") history.replaceState(null, "", new URL(oldURL).hash || "#/");
+  else open();
+});
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) refresh();
 });

@@ -11,31 +11,34 @@ export const STALE_MS = 120_000;
 const box = document.getElementById("status");
 let shown = "";
 
-/** Redraw if anything said has changed; the region is live, so an unchanged one must stay silent. */
-export async function drawStatus({ drops, windows, lagMs, address }) {
+/**
+ * Redraw if anything said has changed; the region is live, so an unchanged one must stay silent. `view`: what is looked at;
+ * `at`: the group it is of (`{route, top_k_bucket}`), null where it is of none or that is not known.
+ */
+export async function drawStatus({ drops, windows, lagMs, view, at }) {
   const stale = lagMs !== null && lagMs > STALE_MS;
-  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows), address]);
+  const said = JSON.stringify([drops, windows.as_of_ms === null, stale && Math.round(lagMs / 60_000), quantity(windows), view, at]);
   if (said === shown) return;
   shown = said;
   if (windows.as_of_ms === null) box.replaceChildren(...(await emptyState()));
-  else if (drops.length) box.replaceChildren(...dropList(drops, stale, lagMs, windows, address));
-  else box.replaceChildren(...noDrop(windows, stale, lagMs, address));
+  else if (drops.length) box.replaceChildren(...dropList(drops, stale, lagMs, windows, view, at));
+  else box.replaceChildren(...noDrop(windows, stale, lagMs, view));
 }
 
-function dropList(drops, stale, lagMs, windows, address) {
-  const isHere = (drop) => address.view === "overview" || (drop.route === address.route && drop.top_k_bucket === address.bucket);
+function dropList(drops, stale, lagMs, windows, view, at) {
+  const isHere = (drop) => view === "overview" || (drop.route === at?.route && drop.top_k_bucket === at?.top_k_bucket);
   const here = drops.filter(isHere);
   const elsewhere = drops.length - here.length;
   const items = here.slice(0, SENTENCES_MAX).map((drop) => {
-    const show = address.view === "overview" ? null : "traces";
+    const show = view === "group" ? "traces" : null;
     return h("li", {}, h("a", { href: groupAddress(drop.route, drop.top_k_bucket, { show }) }, drop.sentence ?? spell(drop)));
   });
   const more = here.length - items.length;
   if (more > 0) items.push(h("li", { class: "muted" }, `and ${count(more)} more, marked in the table`));
-  const others = elsewhere > 0 ? [h("p", { class: "muted" }, h("a", { href: HOME }, `${quantityOf(elsewhere)} elsewhere: see all routes`))] : [];
+  const others = elsewhere > 0 ? [h("p", { class: "muted" }, h("a", { href: HOME }, `${quantityOf(elsewhere)}${at ? " elsewhere" : ""}: see all routes`))] : [];
   if (!here.length) return [...others, ...(stale ? [staleLine(lagMs, windows)] : [])];
   return [
-    h("h1", { class: "dropped" }, quantityOf(here.length)),
+    h("h1", { class: "dropped" }, quantityOf(here.length), view === "trace" ? " in the group of this trace" : ""),
     h("ul", { class: "drops" }, items), ...others,
     ...(stale ? [staleLine(lagMs, windows)] : []),
   ];
@@ -46,9 +49,9 @@ const quantityOf = (n) => (n === 1 ? "1 drop" : `${count(n)} drops`);
 const spell = (drop) =>
   `${drop.route}, top_k ${drop.top_k_bucket}: ${drop.what} fell from ${drop.before} to ${drop.after} (n = ${drop.n})`;
 
-function noDrop(windows, stale, lagMs, address) {
+function noDrop(windows, stale, lagMs, view) {
   if (stale) return [h("h1", {}, "No drop known, but the numbers are old"), staleLine(lagMs, windows)];
-  if (address.view === "trace") return [];
+  if (view === "trace" || view === "lost") return [];
   return [h("h1", {}, "No drop"), h("p", { class: "muted" }, quantity(windows))];
 }
 

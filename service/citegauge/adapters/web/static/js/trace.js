@@ -19,6 +19,8 @@ export function createTrace({ id, at }) {
     h("div", { class: "title" }, way, h("h2", {}, "Trace ", h("code", {}, id))), trouble, body);
   let askedAt = -Infinity;
   let shown = "";
+  /** The group it was last counted in; null until that is known. */
+  let counter = null;
 
   async function history() {
     if (performance.now() - askedAt < AGAIN_MS) return;
@@ -26,6 +28,7 @@ export function createTrace({ id, at }) {
       const { counted } = await ask("api/trace", at === null ? { trace_id: id } : { trace_id: id, at });
       askedAt = performance.now();
       trouble.hidden = true;
+      counter = counted.length ? { route: counted[0].route, top_k_bucket: counted[0].top_k_bucket } : null;
       draw(counted);
     } catch (error) {
       trouble.hidden = false;
@@ -46,7 +49,7 @@ export function createTrace({ id, at }) {
     body.replaceChildren(...(counted.length ? [...again, ...counted.map(oneCount)] : [absent()]));
   }
 
-  return { element, update() {}, history, destroy() {} };
+  return { element, update() {}, history, at: () => counter, destroy() {} };
 }
 
 const absent = () =>
