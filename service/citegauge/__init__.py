@@ -13,7 +13,8 @@ The map, in the order in which data flows:
     adapters/kafka/hot.py   reads Kafka, runs the pipeline, publishes and commits
     domain/window.py        WINDOW: panes → rolling 1 h, 6 h, 24 h; domain/summary.py: what is published of one
     domain/baseline.py      DETECT: what is usual; against it: compare.py (the hour), cusum.py (6 h), shift.py (scores);
-                            signals.py: all of them for one roll-up; drop.py: in words
+                            signals.py: all of them for one roll-up; drop.py: what fell by the rule for drops;
+                            episodes.py: a drop from its start to its end; words.py: how numbers are written
     domain/mix.py           EXPLAIN: what changed within groups, what only moved; versions.py: new versions and old
     adapters/rolling/       the Faust app that keeps the windows
     adapters/               ClickHouse, Prometheus, web page, embedded broker

@@ -31,7 +31,7 @@ from citegauge.adapters.kafka.rekey import RekeyTier
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.adapters.prometheus import Exporter
 from citegauge.adapters.rolling import RollTier, View, build_app
-from citegauge.adapters.web import Health, WebSources
+from citegauge.adapters.web import Health, Past, WebSources
 from citegauge.conventions import decoder
 from citegauge.domain import rekeyed
 from citegauge.domain.drop import Drop, drops
@@ -198,7 +198,9 @@ def explain(settings: Settings, asked: explaining.Asked) -> explaining.Explanati
     """Why the recall changed between two periods. Blocking. Raises `FatalError` or `RetryableError`."""
     database = open_clickhouse(settings)
     try:
-        return explaining.explain(database, settings.clickhouse.database, asked)
+        name, distances = settings.clickhouse.database, settings.score_policy().distance_routes
+        past = Past(database.query, name, settings.drop_limits(), distances)
+        return explaining.explain(database, name, asked, past.of)
     finally:
         database.close()
 

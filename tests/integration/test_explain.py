@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from citegauge.adapters.clickhouse_http import ClickHouseHttp, Engine
+from citegauge.adapters.web import Past
 from citegauge.domain.distribution import fraction_value
+from citegauge.domain.drop import Limits
 from citegauge.domain.intervals import moments
 from citegauge.domain.mix import split
 from citegauge.domain.recall import Group
@@ -113,10 +115,16 @@ def test_retrieval_that_got_worse_is_told_from_traffic_that_moved(database: Clic
             )
     database.insert(rows)
     question = asked_of(Arguments(family="billing/*"), now_ns=end_s * 1_000_000_000)
-    found = explain(database, database.database, question)
+    past = Past(database.query, database.database, Limits())
+    found = explain(database, database.database, question, past.of)
+    (episode,) = found.episodes
+    assert (episode.worst.route, episode.ongoing) == ("billing/a", True)
+    assert end_s - 2 * HOUR_S < episode.started_s <= episode.detected_s <= end_s
+    assert 0.4 < episode.worst.moved < 0.51
     assert found.split.within == pytest.approx(found.split.change, abs=1e-12)
     assert found.within_decided
-    assert f"fell by {-found.split.change:.3f}" in found.sentence
+    assert f"fell by {-100 * found.split.change / found.split.mean_before:.0f} %, from" in found.sentence
+    assert f"in absolute terms {found.split.change:+.3f}:" in found.sentence
     assert "the same groups cite less than before" in found.sentence
     assert "traffic" not in found.sentence
     assert found.suspect.route == "billing/a"
@@ -251,6 +259,13 @@ def test_the_command(served: Served, tmp_path: Path) -> None:
             assert (text.returncode, text.stderr, answer.returncode, answer.stderr) == (0, "", 0, "")
             told = json.loads(answer.stdout)
             assert text.stdout.rstrip().endswith(told["sentence"])
+            with over_http(front.url) as page:
+                past = Past(page.query, client.database, Limits()).of(
+                    told["worst"]["route"], told["worst"]["top_k_bucket"], END_S
+                )
+            assert told["episodes"] == [one.as_dict() for one in past], "as the page judges it"
+            for one in past:
+                assert one.sentence in text.stdout
             assert told["change"] == pytest.approx(sum(told[term] for term in TERMS), abs=1e-12)
             assert len(told["groups"]) == 12
             assert {one["verdict"] for one in told["versions"]} == {"worse", "undecided"}

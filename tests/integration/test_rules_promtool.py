@@ -450,7 +450,7 @@ def test_the_texts_name_the_numbers(tmp_path: Path) -> None:
     fallen = {at: replace(hour, recall=FALLEN) if at[0] == odd else hour for at, hour in renamed.items()}
     series = story(fallen, before=renamed)
     expected = {
-        "summary": f"{odd}: cited-chunk recall fell by 30% in the last hour",
+        "summary": f"{odd}: cited-chunk recall fell by 30 % in the last hour",
         "description": "From 0.600 in the day before (at the hour's mix of top_k buckets, models, retriever versions and "
         "scorers) to 0.420, on 400 measured traces: 11.5 standard errors.",
         "runbook_url": "docs/runbooks/route-recall-drop.md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
@@ -10,7 +11,8 @@ import pytest
 from aiohttp import ClientSession
 from msgspec.structs import replace as replace_row
 
-from citegauge.domain.drop import Limits
+from citegauge.domain.cusum import Cusum
+from citegauge.domain.drop import Limits, drops
 from citegauge.domain.episodes import HOUR_S, STEP_S
 from support.web_world import FALLEN, World, served
 
@@ -122,14 +124,14 @@ async def test_the_alert_history_knows_the_drop_and_since_when(world: World) -> 
         quiet = await _ask(address, "alerts", route="docs-search", top_k_bucket="6-10")
         missing = await _ask(address, "alerts", 400)
     (alert,) = answer["alerts"]
-    assert (alert["scorer"], alert["ongoing"], alert["to_s"]) == ("*", True, answer["end_s"])
-    assert answer["end_s"] - HOUR_S <= alert["from_s"] <= answer["end_s"] <= world.as_of_ns // 10**9
-    assert alert["from_s"] % STEP_S == 0
+    assert (alert["scorer"], alert["ongoing"], alert["ended_s"]) == ("*", True, None)
+    assert answer["end_s"] - HOUR_S <= alert["detected_s"] <= answer["end_s"] <= world.as_of_ns // 10**9
+    assert alert["detected_s"] % STEP_S == 0
+    assert abs(alert["started_s"] - (answer["end_s"] - HOUR_S)) <= STEP_S, "it fell an hour ago"
     live = _of(world, FALLEN).compared
     assert live is not None
-    # The newest step ends up to a quarter of an hour before the live window does, and so holds up to a quarter of good past.
-    assert 0.9 * live.after <= alert["after"] <= live.after + (live.before - live.after) * 0.4
-    assert alert["before"] == pytest.approx(live.before, rel=0.05)
+    assert live.fall is not None
+    assert alert["change"] <= -live.fall, "at worst it is no less than it is now"
     assert alert["lower"] < alert["change"] < alert["upper"] < 0
     assert quiet["alerts"] == []
     assert missing["error"] == "route is missing"
@@ -137,10 +139,48 @@ async def test_the_alert_history_knows_the_drop_and_since_when(world: World) -> 
 
 async def test_the_alert_history_judges_by_the_settings(world: World) -> None:
     """A fall that the settings do not call one is none in the past either."""
-    world.drop_limits = Limits(fall_min=0.99)
+    world.drop_limits = Limits(traces_min=100_000)
     async with served(world) as address:
         answer = await _ask(address, "alerts", route=FALLEN[0], top_k_bucket=FALLEN[1])
     assert answer["alerts"] == []
+
+
+async def test_a_page_tells_one_episode(chromium: Chromium, world: World) -> None:
+    """The sentence above, the line of the alert history and the mark on the chart are of one drop: one start, one size."""
+    (drop,) = drops(world.signals)
+    started_s = world.as_of_ns // 10**9 // 60 * 60 - 50 * 60
+    compared = _of(world, FALLEN).compared
+    signal = replace(_of(world, FALLEN), cusum=Cusum(ratio=3.0, since_s=started_s, n=drop.n, fall=drop.moved))
+    world.signals = [signal if one.scorer == "*" and one.compared is compared else one for one in world.signals]
+    (drop,) = drops(world.signals)
+    world.drops = [drop.as_dict()]
+    async with served(world) as address:
+        (alert,) = (await _ask(address, "alerts", route=FALLEN[0], top_k_bucket=FALLEN[1]))["alerts"]
+        assert alert["started_s"] == started_s
+        assert alert["change"] == pytest.approx(-drop.moved)
+        assert alert["worst_s"] == alert["detected_s"] or -alert["change"] >= drop.moved
+        async with chromium.tab(address + GROUP) as tab:
+            await tab.drawn("group")
+            above, line = await tab.page.inner_text("#status .drops"), await tab.page.inner_text(".alerts .ongoing")
+            assert f"fell by {100 * drop.moved:.0f} %" in above
+            assert f"at worst −{100 * drop.moved:.0f} %" in line
+            when = f"{started_s // 3600 % 24:02d}:{started_s // 60 % 60:02d}"
+            assert f"since about {when} UTC" in above
+            assert re.match(rf"\d+ \w+ {when} to now", line)
+            text = await tab.page.inner_text("body")
+            assert re.findall(r"\d%", text) == [], "a space before each percent sign"
+            assert f"fell: −{100 * drop.moved:.0f} %" in text
+            await chromium.picture(tab, "one-episode")
+            assert tab.complaints == []
+
+
+async def test_what_is_over_now_has_ended(world: World) -> None:
+    """The live hour has the last word: what it does not find fallen any more does not go on below."""
+    _set(world, FALLEN, 1.0)
+    async with served(world) as address:
+        answer = await _ask(address, "alerts", route=FALLEN[0], top_k_bucket=FALLEN[1])
+    (alert,) = answer["alerts"]
+    assert (alert["ongoing"], alert["ended_s"]) == (False, answer["end_s"])
 
 
 async def test_the_alert_history_is_shown(chromium: Chromium, world: World) -> None:

@@ -43,7 +43,7 @@ def test_a_fall_is_named_with_its_numbers() -> None:
     assert drop.fall_upper is not None
     assert 0.24 < drop.fall_lower < 0.3 < drop.fall_upper < 0.36
     assert drop.sentence == (
-        "support (top_k 1-5): mean cited-chunk recall fell by 30% (95%: 25% to 35%) since about 14:05 UTC, from 0.600 in "
+        "support (top_k 1-5): mean cited-chunk recall fell by 30 % (95 %: 25 to 35 %) since about 14:05 UTC, from 0.600 in "
         "the day before to 0.420 in the last hour (n = 400, 11.4 standard errors)"
     )
 
@@ -77,6 +77,9 @@ def test_a_fall_that_is_too_small_for_an_hour_is_named_while_it_lasts() -> None:
     assert drop.lasting == 1.2
     assert "since about 14:05 UTC" in drop.sentence
     assert not drops([signal(DAY, Moments(400, 0.6, 0.09), cusum=low)])
+    long_ago = Cusum(ratio=1.2, since_s=1_764_425_100, n=900, fall=0.08, began_before=True)
+    (drop,) = drops([signal(DAY, Moments(400, 0.57, 0.09), cusum=long_ago)])
+    assert drop.since_s is None, "the window's own beginning is no start"
     assert not drops([signal(DAY, Moments(400, 0.57, 0.09), cusum=Cusum(ratio=0.9, since_s=0, n=900, fall=0.08))])
 
 
@@ -88,7 +91,7 @@ def test_scores_fall_in_standard_deviations() -> None:
     assert not drops([signal(Moments(4_000, 0.8, 0.01), Moments(2_000, 0.76, 0.01), "bge", cusum=None)])
     (distance,) = drops([signal(Moments(4_000, -0.3, 0.01), Moments(200, -0.4, 0.01), "l2", cusum=None)])
     assert distance.fall_lower is None
-    assert "fell by 33%, from -0.300" in distance.sentence
+    assert "fell by 33 %, from -0.300" in distance.sentence
 
 
 def test_declared_distances_get_worse_by_rising() -> None:
@@ -101,11 +104,11 @@ def test_declared_distances_get_worse_by_rising() -> None:
     assert drop.fall_lower is not None
     assert drop.fall_upper is not None
     assert 0.18 < drop.fall_lower < 0.2 < drop.fall_upper < 0.22
-    assert "mean top-1 score (l2) rose by 20% (95%: 19% to 21%), from 0.500" in drop.sentence
+    assert "mean top-1 score (l2) rose by 20 % (95 %: 19 to 21 %), from 0.500" in drop.sentence
     assert not drops([signal(usual, near, "l2", None, lower_is_better=True)])
     assert not drops([signal(usual, far, "l2", None)])
     (doubled,) = drops([signal(usual, Moments(300, 1.5, 0.0025), "l2", None, lower_is_better=True)])
-    assert "rose by 200% (95%: 199% to 201%)" in doubled.sentence
+    assert "rose by 200 % (95 %: 199 to 201 %)" in doubled.sentence
     assert not drops([signal(usual, Moments(300, 0.52, 0.0025), "l2", None, lower_is_better=True)]), "too small"
 
 

@@ -32,17 +32,17 @@ def said(before: dict[Group, tuple[int, float]], after: dict[Group, tuple[int, f
 def test_only_the_traffic_moved() -> None:
     """Mix stands first, and the same groups are said to be what they were."""
     assert said({EASY: (900, 0.7), HARD: (100, 0.3)}, {EASY: (100, 0.7), HARD: (900, 0.3)}) == (
-        "Mean recall of all routes fell by 0.320, from 0.660 to 0.340: traffic moved to groups that always cited less "
-        "(-0.320); within the same groups there is no change that is beyond chance and matters "
-        "(+0.000, 95 %: -0.037 to +0.037)."
+        "Mean recall of all routes fell by 48 %, from 0.660 to 0.340; in absolute terms -0.320: traffic moved "
+        "to groups that always cited less (-0.320); within the same groups there is no change that is beyond chance "
+        "and matters (+0.000, 95 %: -0.037 to +0.037)."
     )
 
 
 def test_only_retrieval_got_worse() -> None:
     """Within stands first and alone."""
     assert said({EASY: (900, 0.7), HARD: (900, 0.3)}, {EASY: (900, 0.6), HARD: (900, 0.2)}) == (
-        "Mean recall of all routes fell by 0.100, from 0.500 to 0.400: the same groups cite less than before "
-        "(-0.100, 95 %: -0.113 to -0.087)."
+        "Mean recall of all routes fell by 20 %, from 0.500 to 0.400; in absolute terms -0.100: the same groups cite less "
+        "than before (-0.100, 95 %: -0.113 to -0.087)."
     )
 
 

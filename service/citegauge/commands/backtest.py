@@ -87,7 +87,8 @@ def _asked(settings: Settings, start: str, end: str | None, step: str) -> backte
     if to_s <= from_s:
         raise ConfigError("--from must be earlier than --to, and than now")
     distances = settings.score_policy().distance_routes
-    return backtesting.Asked(from_s, to_s, settings.alerts.job, settings.web.series_max, step_s, distances)
+    limits = settings.drop_limits()
+    return backtesting.Asked(from_s, to_s, settings.alerts.job, settings.web.series_max, step_s, distances, limits)
 
 
 def _read(path: Path) -> str:

@@ -63,6 +63,8 @@ class Cusum:
     """Traces since then; 0 without a start."""
     fall: float | None
     """Relative fall since then; None without a start."""
+    began_before: bool = False
+    """The start is that of the first cell: it may have begun before, and moves on with the window."""
 
 
 def cusum(groups: Iterable[tuple[Baseline, Sequence[Cell]]], end_s: int, policy: Policy = POLICY) -> Cusum | None:
@@ -131,4 +133,10 @@ def _walk(steps: dict[int, _Step], limit: float) -> Cusum:
         n, missing, expected = n + step.n, missing + step.missing, expected + step.expected
     if statistic == 0.0:
         return Cusum(ratio=0.0, since_s=None, n=0, fall=None)
-    return Cusum(ratio=statistic / limit, since_s=since_s, n=n, fall=missing / expected)
+    return Cusum(
+        ratio=statistic / limit,
+        since_s=since_s,
+        n=n,
+        fall=missing / expected,
+        began_before=since_s == min(steps),
+    )

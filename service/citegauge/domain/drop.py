@@ -20,6 +20,7 @@ from citegauge.domain.compare import Compared
 from citegauge.domain.intervals import Interval
 from citegauge.domain.signals import Signal
 from citegauge.domain.window import MERGED
+from citegauge.domain.words import between, clock, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Drop:
     z: float
     """Standard errors by which it got worse."""
     since_s: int | None
-    """Estimated start in unix seconds; None where none can be told."""
+    """Estimated start in unix seconds; None where none can be told, such as one that lies further back than is looked."""
     fall_lower: float | None
     fall_upper: float | None
     """95 % of the relative fall (of declared distances: rise); None where `before` is not above 0."""
@@ -69,27 +70,37 @@ class Drop:
     """Of recall: what it fell short of its baseline in the last 6 hours, over the decision limit; an alarm from 1 on."""
 
     @property
-    def sentence(self) -> str:
-        """What fell, by how much, since when, how sure."""
-        name = "cited-chunk recall" if self.what == "recall" else f"top-1 score ({self.scorer})"
-        moved = abs(self.before - self.after) / abs(self.before)
+    def moved(self) -> float:
+        """By how much it got worse, relative to what it was."""
+        return abs(self.before - self.after) / abs(self.before)
+
+    @property
+    def by(self) -> str:
+        """That, in words: `fell by 27 % (95 %: 20 to 34 %)`."""
         verb, at_most = ("rose", math.inf) if self.lower_is_better else ("fell", 1.0)
         sure = ""
         if self.fall_lower is not None and self.fall_upper is not None:
-            sure = f" (95%: {max(0.0, self.fall_lower):.0%} to {min(at_most, self.fall_upper):.0%})"
+            sure = f" {between(max(0.0, self.fall_lower), min(at_most, self.fall_upper))}"
+        return f"{verb} by {percent(self.moved)}{sure}"
+
+    @property
+    def name(self) -> str:
+        """What it is of."""
+        name = "cited-chunk recall" if self.what == "recall" else f"top-1 score ({self.scorer})"
+        return f"{self.route} (top_k {self.top_k_bucket}): mean {name}"
+
+    @property
+    def sentence(self) -> str:
+        """What fell, by how much, since when, how sure."""
+        since = "" if self.since_s is None else f" since about {clock(self.since_s)} UTC"
         return (
-            f"{self.route} (top_k {self.top_k_bucket}): mean {name} {verb} by {moved:.0%}{sure}{_since(self.since_s)}, from "
-            f"{self.before:.3f} in the day before to {self.after:.3f} in the last hour (n = {self.n}, "
-            f"{self.z:.1f} standard errors)"
+            f"{self.name} {self.by}{since}, from {self.before:.3f} in the day before to {self.after:.3f} in the last hour "
+            f"(n = {self.n}, {self.z:.1f} standard errors)"
         )
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {**asdict(self), "sentence": self.sentence}
-
-
-def _since(since_s: int | None) -> str:
-    return "" if since_s is None else f" since about {since_s // 3_600 % 24:02d}:{since_s // 60 % 60:02d} UTC"
 
 
 def drops(signals: Iterable[Signal], limits: Limits = LIMITS) -> list[Drop]:
@@ -123,7 +134,7 @@ def _drop(signal: Signal, limits: Limits) -> Drop | None:
         after=compared.after,
         n=compared.n_after,
         z=z,
-        since_s=None if cusum is None else cusum.since_s,
+        since_s=None if cusum is None or cusum.began_before else cusum.since_s,
         fall_lower=None if interval is None else interval.lower,
         fall_upper=None if interval is None else interval.upper,
         lower_is_better=signal.lower_is_better,

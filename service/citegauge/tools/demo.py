@@ -26,6 +26,7 @@ from citegauge.adapters.embedded import EmbeddedBroker
 from citegauge.adapters.rolling import View
 from citegauge.domain.drop import Drop
 from citegauge.domain.policy import SECOND_NS
+from citegauge.domain.words import percent
 from citegauge.errors import FatalError
 from citegauge.settings import ClosedSettings, Settings
 from citegauge.tools.replay import rfc3339
@@ -173,7 +174,7 @@ class DemoService(mode.Service):
         since = "waiting for the first windows" if not view.as_of_ns else f"as of {rfc3339(view.as_of_ns)[:19]}Z"
         if view.as_of_ns and not view.caught_up:
             done = 1 - (self._started_ns - view.as_of_ns) / (self._options.hours * 3600 * SECOND_NS)
-            since = f"back-filling {self._options.hours} h of simulated traffic: {max(0.0, min(1.0, done)):.0%}"
+            since = f"back-filling {self._options.hours} h of simulated traffic: {percent(max(0.0, min(1.0, done)))}"
         fallen = self._drops()
         return Group(
             Text(f"citegauge demo · {since}", style="bold"),

@@ -6,6 +6,7 @@ and `judged` read ClickHouse; `shape` makes live windows JSON, `app` ties these 
 
 from citegauge.adapters.web.app import build_web_app
 from citegauge.adapters.web.guard import WebGuard
+from citegauge.adapters.web.judged import Past
 from citegauge.adapters.web.sources import Health, WebLimits, WebSources
 
-__all__ = ["Health", "WebGuard", "WebLimits", "WebSources", "build_web_app"]
+__all__ = ["Health", "Past", "WebGuard", "WebLimits", "WebSources", "build_web_app"]

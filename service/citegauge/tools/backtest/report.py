@@ -50,6 +50,7 @@ def as_json(report: Report) -> dict[str, Any]:
             }
             for fired in report.fired
         ],
+        "episodes": [one.as_dict() for one in report.episodes],
         "not_replayable": [{"alert": rule.name, "why": why} for rule, why in report.plan.not_replayable],
     }
 
@@ -78,6 +79,10 @@ def print_report(report: Report, console: Console) -> None:
     for fired in report.fired:
         n = sum(len(found) for found in fired.by_labels.values())
         console.print(f"{fired.rule.name}: {f'fires {n} times' if n > 1 else 'fires once' if n else 'does not fire'}")
+    if report.episodes:
+        console.print("\nEpisodes, as the page tells them:")
+    for episode in report.episodes[:FIRINGS_SHOWN_MAX]:
+        console.print(f"  {episode.sentence}", highlight=False, markup=False, soft_wrap=True)
     if report.plan.not_replayable:
         names = ", ".join(rule.name for rule, _ in report.plan.not_replayable)
         console.print(f"\nNot replayable, because what they read is not stored (--json says what): {names}")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from citegauge.adapters.rolling import View
+from citegauge.domain.drop import LIMITS, Limits, drops
+from citegauge.domain.episodes import Episode, Followed, Judgement
+from citegauge.domain.signals import Signal
 from citegauge.domain.window import MERGED, PANE_S
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME
@@ -42,6 +46,8 @@ class Asked(NamedTuple):
     """Between two evaluations: whole minutes."""
     distance_routes: frozenset[str] = frozenset()
     """Routes whose scores are distances, as the settings declare them."""
+    limits: Limits = LIMITS
+    """What a fall must exceed to be an episode, as the settings have it."""
 
 
 @dataclass(slots=True)
@@ -79,6 +85,8 @@ class Report:
     """Start of the first pane that the first minute looks at."""
     fired: list[Fired] = field(default_factory=list)
     curves: dict[tuple[str, str], Curve] = field(default_factory=dict)
+    episodes: list[Episode] = field(default_factory=list)
+    """By the rule for drops, as the page tells them, oldest first; none where no rule wants what the workers compare."""
 
     @property
     def past_is_short(self) -> bool:
@@ -100,16 +108,31 @@ async def run_backtest(
     with engine() as prometheus:
         replay = _Replay(prometheus, report, first_s)
         times = range(first_s, asked.to_s + 1, asked.step_s)
+        followed: defaultdict[tuple[str, str, str], Followed] = defaultdict(Followed)
         done = 0
         async for view in history.views(times, todo.windows | {"1h"}, signals=todo.signals):
             replay.show(times[done], view)
+            _judge(followed, times[done], view.signals, asked.limits)
             done += 1
             if done % replay.chunk_steps == 0 or done == len(times):
                 replay.evaluate(times[done - 1])
             if on_progress is not None:
                 on_progress(done, len(times))
         report.fired = list(replay.firings())
+    found = [one for each in followed.values() for one in each.episodes]
+    report.episodes = sorted(
+        (one for one in found if one.detected_s < asked.to_s and (one.ended_s or asked.to_s) > asked.from_s),
+        key=lambda one: (one.detected_s, one.worst.name),
+    )
     return report
+
+
+def _judge(
+    followed: defaultdict[tuple[str, str, str], Followed], time_s: int, signals: Iterable[Signal], limits: Limits
+) -> None:
+    fallen = {(one.route, one.top_k_bucket, one.scorer): one for one in drops(signals, limits)}
+    for key in fallen.keys() | {key for key, each in followed.items() if each.current is not None}:
+        followed[key].add(Judgement(time_s, fallen.get(key)))
 
 
 class _Replay:

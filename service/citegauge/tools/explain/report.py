@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from citegauge.domain import baseline
 from citegauge.domain.distribution import fraction_value
+from citegauge.domain.episodes import Episode
 from citegauge.domain.intervals import Interval, Moments, moments
 from citegauge.domain.mix import Part, Split, split
 from citegauge.domain.pane import Tally
 from citegauge.domain.recall import Group
 from citegauge.domain.versions import EFFECT_MIN, Cell, Comparison, Side, comparisons
+from citegauge.domain.words import percent
 from citegauge.errors import FatalError
 from citegauge.ports import SqlReader
 from citegauge.tools.explain.asked import Asked, Period
@@ -32,6 +34,8 @@ class Explanation:
     suspect: Group
     """The group whose traces are worth reading."""
     worst: list[dict[str, Any]]
+    episodes: list[Episode] = field(default_factory=list)
+    """The drops of the suspect's route and bucket in the 24 h before the later period's end."""
 
     @property
     def within_decided(self) -> bool:
@@ -47,7 +51,8 @@ class Explanation:
         if not self.within_decided:
             clauses.append(clauses.pop(0))  # what did move stands first
         if abs(found.change) >= EFFECT_MIN:
-            moved = f"{'fell' if found.change < 0.0 else 'rose'} by {abs(found.change):.3f}, {means}"
+            by = f" by {percent(abs(found.change) / found.mean_before)}" if found.mean_before > 0.0 else ""
+            moved = f"{'fell' if found.change < 0.0 else 'rose'}{by}, {means}; in absolute terms {found.change:+.3f}"
         else:
             moved = f"is about what it was, {means}"
         return f"Mean recall of {self.asked.what} {moved}: {'; '.join(clauses)}."
@@ -75,15 +80,20 @@ class Explanation:
             "groups": [_part(part) for part in found.parts],
             "versions": [_comparison(one) for one in self.versions],
             "worst": {**self.suspect._asdict(), "traces": self.worst},
+            "episodes": [one.as_dict() for one in self.episodes],
             "sentence": self.sentence,
         }
 
 
+EpisodesOf = Callable[[str, str, int], list[Episode]]
 TERMS = ("within", "mix", "interaction", "new", "gone")
 
 
-def explain(reader: SqlReader, database: str, asked: Asked) -> Explanation:
-    """Read and take apart. Blocking. Raises `FatalError` where a period has no measured trace."""
+def explain(reader: SqlReader, database: str, asked: Asked, episodes_of: EpisodesOf | None = None) -> Explanation:
+    """Read and take apart. Blocking. Raises `FatalError` where a period has no measured trace.
+
+    `episodes_of`: what the page tells of a route and bucket in the 24 h before a time (unix s); None: nothing of it.
+    """
     cells = list(read_cells(reader, database, asked))
     before, after = (_moments(one.cell for one in cells if one.is_after == side) for side in (False, True))
     for period, known in ((asked.before, before), (asked.after, after)):
@@ -104,6 +114,7 @@ def explain(reader: SqlReader, database: str, asked: Asked) -> Explanation:
             {**row, "event_time": rfc3339(int(row.pop("event_time_ns")))}
             for row in read_worst(reader, database, asked, suspect)
         ],
+        episodes=episodes_of(suspect.route, suspect.top_k_bucket, asked.after.end_s) if episodes_of else [],
     )
 
 

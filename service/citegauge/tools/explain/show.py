@@ -10,6 +10,7 @@ from rich.table import Table
 
 from citegauge.domain.mix import Split
 from citegauge.domain.versions import Comparison
+from citegauge.domain.words import percent
 from citegauge.tools.explain.asked import Period
 from citegauge.tools.explain.report import Explanation
 from citegauge.tools.replay import rfc3339
@@ -39,6 +40,11 @@ def show(found: Explanation, console: Console) -> None:
             line = f"  {row['trace_id']}  cites {row['cited_retrieved']} of {row['retrieved']}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         console.print()
+    if found.episodes:
+        console.print("drops of it in the 24 h before the end of the later period:", highlight=False)
+        for one in found.episodes:
+            console.print(f"  {one.sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print()
     console.print(found.sentence, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -46,7 +52,7 @@ def _split_table(found: Explanation) -> Table:
     before, after = _period(found.asked.before), _period(found.asked.after)
     table = _table(f"{found.asked.what}: {after} against {before}")
     table.add_column("mean recall")
-    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("absolute", justify="right", no_wrap=True)
     table.add_column("95 %", justify="right", no_wrap=True)
     table.add_column("what it means")
     split, interval = found.split, found.split.within_interval
@@ -69,7 +75,7 @@ def _group_table(found: Split) -> Table:
         table.add_row(
             f"{part.group.route}  {part.group.top_k_bucket}\n  {' · '.join(filter(None, part.group[2:]))}",
             _stacked(str(side.n) for side in sides),
-            _stacked(f"{share:.0%}" for share in (part.share_before, part.share_after)),
+            _stacked(percent(share) for share in (part.share_before, part.share_after)),
             _stacked(number(side.mean if side.n else None) for side in sides),
             *("–" if term is None else f"{term:+.3f}" for term in (*terms, apart)),
         )

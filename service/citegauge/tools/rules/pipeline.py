@@ -6,7 +6,7 @@ Traffic that stops is `CitegaugeNoTraces`, never a quality of 0. What a number m
 from __future__ import annotations
 
 from citegauge.sections import AlertSettings
-from citegauge.tools.rules.model import WHOLE, Alert, Group, looked_up
+from citegauge.tools.rules.model import SHARE, WHOLE, Alert, Group, looked_up
 
 
 def pipeline_group(settings: AlertSettings) -> Group:
@@ -238,7 +238,7 @@ def _input(settings: AlertSettings) -> tuple[Alert, ...]:
             ),
             hold="15m",
             keep="30m",
-            summary="{{ $labels.job }}: {{ $value | humanizePercentage }} of spans came after their minute had closed",
+            summary=f"{{{{ $labels.job }}}}: {SHARE} of spans came after their minute had closed",
             description="In the last hour. Late spans change no trace and no minute; they are in the table late.",
         ),
     )

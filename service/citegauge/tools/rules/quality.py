@@ -14,7 +14,19 @@ from typing import NamedTuple
 
 from citegauge.domain.intervals import Z_95
 from citegauge.sections import AlertSettings
-from citegauge.tools.rules.model import DIGITS, ONE, PERCENT, THREE, WHOLE, Alert, Group, Recording, looked_up
+from citegauge.tools.rules.model import (
+    DIGITS,
+    FALL,
+    ONE,
+    PERCENT,
+    SHARE,
+    THREE,
+    WHOLE,
+    Alert,
+    Group,
+    Recording,
+    looked_up,
+)
 
 ROUTE = ("job", "route")
 SLICE = (*ROUTE, "top_k_bucket")
@@ -216,7 +228,7 @@ def _route_recall(settings: AlertSettings) -> Alert:
         expr=_fall(name, page=True, settings=settings),
         hold="5m",
         keep="15m",
-        summary="{{ $labels.route }}: cited-chunk recall fell by {{ $value | humanizePercentage }} in the last hour",
+        summary=f"{{{{ $labels.route }}}}: cited-chunk recall fell by {FALL} in the last hour",
         description=(
             f"From {looked_up(f'{name}_mean:before', labels, THREE)} in the day before (at the hour's mix of top_k buckets, "
             f"models, retriever versions and scorers) to {looked_up(f'{name}_mean:1h', labels, THREE)}, on "
@@ -236,7 +248,7 @@ def _slice_recall(settings: AlertSettings) -> Alert:
         expr=_fall(name, page=False, settings=settings),
         hold="2m",
         keep="30m",
-        summary=f"{WHERE}: cited-chunk recall fell by {{{{ $value | humanizePercentage }}}} in the last hour",
+        summary=f"{WHERE}: cited-chunk recall fell by {FALL} in the last hour",
         description=(
             f"From {looked_up(f'{name}_mean:before', SLICE, THREE)} in the day before (each model, retriever version and "
             f"scorer with its own past, at the hour's mix) to {looked_up(f'{name}_mean:1h', SLICE, THREE)}, on "
@@ -337,7 +349,7 @@ def _low_confidence(settings: AlertSettings) -> Alert:
         ),
         hold="15m",
         keep="30m",
-        summary=f"{WHERE}: {{{{ $value | humanizePercentage }}}} of traces are of low confidence (last hour)",
+        summary=f"{WHERE}: {SHARE} of traces are of low confidence (last hour)",
         description=(
             f"Their top-1 score lies below the route's threshold: {looked_up(f'{name}_mean:before', SLICE, PERCENT)} in the "
             f"day before, of {looked_up(f'{name}_n:1h', SLICE, WHOLE)} traces now. Each scorer with its own past."
@@ -365,7 +377,7 @@ def _rise(settings: AlertSettings, rise: Rise, ratio: float) -> Alert:
         ),
         hold="15m",
         keep="30m",
-        summary=f"{_where(labels)}: {{{{ $value | humanizePercentage }}}} {rise.what} (last hour)",
+        summary=f"{_where(labels)}: {SHARE} {rise.what} (last hour)",
         description=(
             f"{looked_up(f'{name}_value:before', labels, PERCENT)} in the day before; now at least "
             f"{looked_up(f'{name}_lower:1h', labels, PERCENT)} (95 %), of {looked_up(f'{name}_of:1h', labels, WHOLE)}."
@@ -387,7 +399,7 @@ def _unjoined(settings: AlertSettings) -> Alert:
         ),
         hold="15m",
         keep="30m",
-        summary=f"{_where(ROUTE)}: {{{{ $value | humanizePercentage }}}} of traces lack a retrieval or a generation",
+        summary=f"{_where(ROUTE)}: {SHARE} of traces lack a retrieval or a generation",
         description=(
             f"Of {looked_up(f'{name}_of:1h', ROUTE, WHOLE)} traces in the last hour; "
             f"{looked_up(f'{name}_value:24h', ROUTE, PERCENT)} over 24 hours. Such traces are not measured."

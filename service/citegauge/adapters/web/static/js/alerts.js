@@ -1,4 +1,4 @@
-// What had dropped in the last 24 h, newest first, as the service judges it from what ClickHouse holds.
+// The episodes of the last 24 h, newest first, as the service judges them from what ClickHouse holds and from the live hour.
 
 import { changeText, intervalText } from "./change.js";
 import { h } from "./dom.js";
@@ -10,13 +10,14 @@ export function drawAlerts(box, { alerts, cut }) {
   box.replaceChildren(alerts.length ? h("ul", { class: "alerts" }, alerts.map(line)) : none, ...note);
 }
 
-function line({ scorer, from_s: from, to_s: to, ongoing, before, after, n, ...change }) {
+function line({ scorer, started_s: started, detected_s: detected, ended_s: ended, worst_s: worst, ongoing, before, after, n, ...change }) {
   const format = scorer === "*" ? ratio : score;
-  const until = ongoing ? h("strong", { class: "red" }, "now") : stamp(to);
+  const until = ongoing ? h("strong", { class: "red" }, "now") : stamp(ended);
   return h("li", { class: ongoing ? "ongoing" : null },
-    h("span", { class: "when" }, stamp(from), " to ", until),
+    h("span", { class: "when" }, stamp(started), " to ", until),
     h("span", {}, scorer === "*" ? "recall" : `top-1 score (${scorer})`, " at worst ",
-      change.change === null ? "" : [h("strong", {}, changeText(change)), ` (95 %: ${intervalText(change)} %), `], `${format(before)} to ${format(after)}`, h("span", { class: "muted" }, `, n = ${count(n)}`)));
+      change.change === null ? "" : [h("strong", {}, changeText(change)), ` (95 %: ${intervalText(change)} %), `], `${format(before)} to ${format(after)}`,
+      h("span", { class: "muted" }, `, n = ${count(n)}, at ${stamp(worst)}; detected ${stamp(detected)}`)));
 }
 
 const stamp = (seconds) => `${day(seconds * 1e3)} ${minute(seconds * 1e3)}`;

@@ -61,7 +61,6 @@ export function createGroup({ route, bucket, window, state, show }) {
   const scorers = new Map();
   let past = null;
   let live = null;
-  let drops = [];
   let askedAt = -Infinity;
   let busy = false;
   let toShow = show;
@@ -69,7 +68,6 @@ export function createGroup({ route, bucket, window, state, show }) {
   function update(answer, found) {
     live = answer;
     const own = found.filter((drop) => drop.route === route && drop.top_k_bucket === bucket);
-    drops = own;
     const counted = answer.group?.windows[window];
     drawNumbers(parts.numbers, answer.group, own);
     parts.states.replaceChildren(statesList(counted?.states ?? {}, (name) => groupAddress(route, bucket, { window, state: name, show: "traces" })));
@@ -127,7 +125,7 @@ export function createGroup({ route, bucket, window, state, show }) {
   }
 
   function drawMarks(versions) {
-    const starts = drops.filter((drop) => drop.what === "recall" && drop.since_s).map((drop) => ({ first_s: drop.since_s, name: "fell" }));
+    const starts = past.alerts.alerts.filter((one) => one.scorer === "*").map((one) => ({ first_s: one.started_s, name: "fell" }));
     recall.mark([...versions, ...starts]);
     parts.marks.hidden = versions.length === 0;
     parts.marks.replaceChildren(...versions.map(({ kind, name, first_s: first }) =>
@@ -220,7 +218,7 @@ function skeleton({ route, bucket, window, state }) {
   const lines = h("div", { class: "pairs" },
     panel("Recall, rolling 1 h", "p25 to p50 as a band, traces below", parts.recallLines, parts.quantityLines, parts.marks),
     panel("Recall", legend(window), parts.recallShape));
-  const alerts = panel("Alert history", "24 h, UTC; every quarter of an hour judged again from what ClickHouse holds", parts.alerts);
+  const alerts = panel("Alert history", "24 h, UTC: from the estimated start to the end; every quarter of an hour, and the live hour, judged", parts.alerts);
   const curve = h("div", { class: "pairs" },
     h("div", { class: "stack" }, alerts, panel("Made of", "models, retriever versions and scorers, 1 h and 24 h", parts.parts)),
     panel("Cited by rank", `share of the traces that retrieved so many, ${legend(window)}, whisker 95 %`, parts.ranks));
