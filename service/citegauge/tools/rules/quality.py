@@ -15,18 +15,8 @@ from typing import NamedTuple
 from citegauge.domain.intervals import Z_95
 from citegauge.sections import AlertSettings
 from citegauge.tools.rules.model import (
-    DIGITS,
-    FALL,
-    ONE,
-    PERCENT,
-    SHARE,
-    THREE,
-    WHOLE,
-    Alert,
-    Group,
-    Recording,
-    looked_up,
-)
+    DIGITS, FALL, ONE, PERCENT, SHARE, THREE, WHOLE, Alert, Group, Recording, looked_up,
+)  # fmt: skip
 
 ROUTE = ("job", "route")
 SLICE = (*ROUTE, "top_k_bucket")
