@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
+from citegauge.adapters.web import Past
 from citegauge.commands.backtest import _asked as asked_of
+from citegauge.domain.drop import LIMITS
 from citegauge.errors import ConfigError
 from citegauge.metrics import BY_NAME
 from citegauge.section_alerts import AlertSettings
 from citegauge.settings import load
-from citegauge.tools.backtest import Asked, print_report, read_rules, run_backtest
+from citegauge.tools.backtest import Asked, as_json, print_report, read_rules, run_backtest
 from citegauge.tools.backtest.alerting import firings
 from citegauge.tools.backtest.history import History
 from citegauge.tools.backtest.report import flat
@@ -105,6 +107,25 @@ def test_the_route_that_falls_fires_in_time_and_nothing_else_does(report: Report
         ((start, end),) = found[alert, "support"]
         assert fall + hold < start < fall + hold + 25, "the hour's mean has fallen far enough after a third of it"
         assert recovery + 20 < end < recovery + 60 + 30, "it ends when the hour is clean, and has been kept"
+
+
+def test_the_drop_is_told_as_the_page_tells_it(report: Report, database: ClickHouse) -> None:
+    """One episode: it started with the fall and ended with the recovery; the page, judging quarters, tells the same."""
+    (minutes,) = [one for one in report.episodes if one.worst.what == "recall"]
+    told = as_json(report)["episodes"]
+    assert minutes.as_dict() in told
+    assert abs(minutes.started_s - FALL) <= 5 * MINUTE_S
+    assert FALL < minutes.detected_s < FALL + 30 * MINUTE_S
+    assert minutes.ended_s is not None
+    assert RECOVERY < minutes.ended_s <= RECOVERY + 70 * MINUTE_S
+    page = Past(database.query, database.database, LIMITS).of(
+        "support", minutes.worst.top_k_bucket, minutes.ended_s + HOUR_S
+    )
+    (quarters,) = [one for one in page if one.worst.what == "recall"]
+    assert quarters.ended_s is not None
+    for name in ("started_s", "detected_s", "ended_s"):
+        assert abs(getattr(quarters, name) - getattr(minutes, name)) <= 15 * MINUTE_S, name
+    assert quarters.worst.moved == pytest.approx(minutes.worst.moved, abs=0.05)
 
 
 def test_traffic_that_stops_says_nothing_of_quality(report: Report) -> None:

@@ -253,41 +253,6 @@ async def test_an_unmeasured_trace_has_no_recall_and_says_why(chromium: Chromium
         assert tab.complaints == []
 
 
-UNMEASURED = {
-    "no_generation": ("5 retrieved, no answer", "retrieved", ["rank", "chunk", "score"]),
-    "empty_retrieval": ("none retrieved, no answer", "retrieved", []),
-    "nonconformant": ("5 retrieved", "answered", ["rank", "chunk", "score", "cited"]),
-    "truncated": ("5 retrieved", "answered", ["rank", "chunk", "score", "cited"]),
-}
-"""In the list, on the page, and above the chunks."""
-
-
-@pytest.mark.parametrize("state", UNMEASURED)
-async def test_of_an_unmeasured_trace_nothing_is_counted(chromium: Chromium, world: World, state: str) -> None:
-    """A count would read as a recall of 0, and what was never answered has no time at which it was."""
-    row = _odd(world, state)
-    if state == "empty_retrieval":
-        row = replace_row(row, lag_ns=0)
-        found = {name: getattr(row, name) for name in row.__struct_fields__}
-        found |= {"pane_s": row.pane, "dropped_cited_ids": [], "unjudged_cited_ids": []}
-        world_query = world.query
-        world.query = lambda sql, given: [dict(found)] if "chunk_ids" in sql else world_query(sql, given)
-    short, time, heads = UNMEASURED[state]
-    async with served(world) as address, chromium.tab(f"{address}{GROUP}&state={state}") as tab:
-        await tab.drawn("group")
-        line = tab.page.locator(".traces summary", has_text=row.trace_id)
-        assert [part for part in (await line.inner_text()).splitlines() if part][:2] == ["–", short]
-        await line.click()
-        await tab.page.get_by_role("link", name="Everything about this trace").click()
-        await tab.drawn("trace")
-        facts = (await tab.page.inner_text(".facts")).splitlines()
-        assert facts[0] == time
-        assert ("answer after" in facts) == (time == "answered")
-        assert await tab.page.locator(".chunks th").all_inner_texts() == heads
-        await chromium.picture(tab, f"trace-{state}")
-        assert tab.complaints == []
-
-
 async def test_citations_that_cannot_be_judged_are_not_called_hallucinated(chromium: Chromium, world: World) -> None:
     """Of a list that was cut off: what is cited is shown, and said not to count."""
     row = _odd(world, "truncated")

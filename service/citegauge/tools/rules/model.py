@@ -73,12 +73,12 @@ def looked_up(series: str, labels: Sequence[str], form: str) -> str:
     name, _, fixed = series.partition("{")
     matchers = [f"{label}=%q" for label in labels] + ([fixed.removesuffix("}").replace('"', '\\"')] if fixed else [])
     given = " ".join(f"$labels.{label}" for label in labels)
-    times = "100 * " if form == PERCENT else ""
+    times = "100 * " if form == PCT else ""
     query = f'printf "{times}{name}{{{",".join(matchers)}}}" {given} | query'
     return f"{{{{ with {query} }}}}{{{{ . | first | value | {form} }}}}{{{{ else }}}}?{{{{ end }}}}"
 
 
-PERCENT = 'printf "%.1f %%"'
+PCT = 'printf "%.1f %%"'
 """Of a ratio, which `looked_up` multiplies; `humanizePercentage` would write `27.31%`, and the page writes `27 %`."""
 _VALUE = '{{ with printf "100 * %%f" $value | query }}{{ . | first | value | printf "%s %%%%" }}{{ end }}'
 FALL, SHARE = _VALUE % "%.0f", _VALUE % "%.1f"

@@ -14,19 +14,7 @@ from typing import NamedTuple
 
 from citegauge.domain.intervals import Z_95
 from citegauge.section_alerts import AlertSettings
-from citegauge.tools.rules.model import (
-    DIGITS,
-    FALL,
-    ONE,
-    PERCENT,
-    SHARE,
-    THREE,
-    WHOLE,
-    Alert,
-    Group,
-    Recording,
-    looked_up,
-)
+from citegauge.tools.rules.model import DIGITS, FALL, ONE, PCT, SHARE, THREE, WHOLE, Alert, Group, Recording, looked_up
 
 ROUTE = ("job", "route")
 SLICE = (*ROUTE, "top_k_bucket")
@@ -351,7 +339,7 @@ def _low_confidence(settings: AlertSettings) -> Alert:
         keep="30m",
         summary=f"{WHERE}: {SHARE} of traces are of low confidence (last hour)",
         description=(
-            f"Their top-1 score lies below the route's threshold: {looked_up(f'{name}_mean:before', SLICE, PERCENT)} in the "
+            f"Their top-1 score lies below the route's threshold: {looked_up(f'{name}_mean:before', SLICE, PCT)} in the "
             f"day before, of {looked_up(f'{name}_n:1h', SLICE, WHOLE)} traces now. Each scorer with its own past."
         ),
     )
@@ -379,8 +367,8 @@ def _rise(settings: AlertSettings, rise: Rise, ratio: float) -> Alert:
         keep="30m",
         summary=f"{_where(labels)}: {SHARE} {rise.what} (last hour)",
         description=(
-            f"{looked_up(f'{name}_value:before', labels, PERCENT)} in the day before; now at least "
-            f"{looked_up(f'{name}_lower:1h', labels, PERCENT)} (95 %), of {looked_up(f'{name}_of:1h', labels, WHOLE)}."
+            f"{looked_up(f'{name}_value:before', labels, PCT)} in the day before; now at least "
+            f"{looked_up(f'{name}_lower:1h', labels, PCT)} (95 %), of {looked_up(f'{name}_of:1h', labels, WHOLE)}."
         ),
     )
 
@@ -402,6 +390,6 @@ def _unjoined(settings: AlertSettings) -> Alert:
         summary=f"{_where(ROUTE)}: {SHARE} of traces lack a retrieval or a generation",
         description=(
             f"Of {looked_up(f'{name}_of:1h', ROUTE, WHOLE)} traces in the last hour; "
-            f"{looked_up(f'{name}_value:24h', ROUTE, PERCENT)} over 24 hours. Such traces are not measured."
+            f"{looked_up(f'{name}_value:24h', ROUTE, PCT)} over 24 hours. Such traces are not measured."
         ),
     )

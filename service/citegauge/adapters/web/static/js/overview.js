@@ -23,7 +23,7 @@ export function createOverview() {
     `Spread: box p25 to p75, line p50 of the last hour; dot: p50 of 24 h. Grey numbers rest on fewer than ${FEW} traces, or are no more than chance.`);
   const table = h("table", { class: "overview", role: "table" },
     h("caption", { class: "unseen" }, "Cited-chunk recall and top-1 score by route and top_k bucket"), head(), body);
-  const element = h("div", {}, h("div", { class: "tools" }, filter), table, note, key);
+  const element = h("div", {}, h("div", { class: "tools" }, filter), h("div", { class: "scrolls" }, table), note, key);
   const rows = new Map();
   let last = null;
 
