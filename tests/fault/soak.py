@@ -282,7 +282,11 @@ class Soak:
         ]
 
     def _audit(self) -> None:
-        report = audited(self.site)
+        try:
+            report = audited(self.site)
+        except AssertionError as exc:
+            self.violations.append(f"audit: {exc}"[:500])
+            return
         say(f"audit: {report['differences']} differences in {report['judged_panes']} minutes")
         if not report["equal"]:
             self.violations.append(f"audit: {report['differences']} differences, such as {report['listed'][:1]}")

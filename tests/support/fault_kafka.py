@@ -98,7 +98,7 @@ def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Orig
     wanted: set[Origin] = set()
     for record in read_topic(site.kafka, site.topic):
         try:
-            items = decode(record.value) if record.value else ()
+            items = list(decode(record.value)) if record.value else []
         except DeadLetterError:
             continue
         wanted |= {
@@ -122,7 +122,7 @@ def produced_traces(site: Site) -> dict[str, set[int]]:
     produced: dict[str, set[int]] = {}
     for record in read_topic(site.kafka, site.topic):
         try:
-            items = decode(record.value) if record.value else ()
+            items = list(decode(record.value)) if record.value else []
         except DeadLetterError:
             continue
         for item in items:
