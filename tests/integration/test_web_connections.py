@@ -46,7 +46,7 @@ def served(**settings: float) -> Iterator[int]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        service = WebService(WebSettings(port=0, **settings), sources(), found.append)  # type: ignore[arg-type]
+        service = WebService(WebSettings(port=0, **settings), sources(), found.append)
         await service.on_start()
         ready.set()
         await over.wait()
