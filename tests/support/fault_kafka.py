@@ -18,6 +18,8 @@ from support.worker_tables import commits, group_offsets, read_topic
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from aiokafka import ConsumerRecord
+
     from citegauge.adapters.clickhouse import ClickHouse
     from support.worker import Site
 
@@ -92,11 +94,16 @@ def published(site: Site, ends: Mapping[int, int]) -> bool:
     return Published(site, ends)()
 
 
+def _source_records(site: Site) -> list[ConsumerRecord]:
+    """Every record of every source topic."""
+    return [record for topic in site.settings().source_topics() for record in read_topic(site.kafka, topic)]
+
+
 def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Origin]]:
     """Where the spans of the source stand, and which of them the topic of re-keyed spans holds. `dead`: left out."""
     decode = bootstrap.build_decoder(site.settings())
     wanted: set[Origin] = set()
-    for record in read_topic(site.kafka, site.topic):
+    for record in _source_records(site):
         try:
             items = list(decode(record.value)) if record.value else []
         except DeadLetterError:
@@ -117,10 +124,10 @@ def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Orig
 
 
 def produced_traces(site: Site) -> dict[str, set[int]]:
-    """Trace ids of all spans that the source topic holds, with the kinds of their spans."""
+    """Trace ids of all spans that the source topics hold, with the kinds of their spans."""
     decode = bootstrap.build_decoder(site.settings())
     produced: dict[str, set[int]] = {}
-    for record in read_topic(site.kafka, site.topic):
+    for record in _source_records(site):
         try:
             items = list(decode(record.value)) if record.value else []
         except DeadLetterError:
@@ -132,7 +139,7 @@ def produced_traces(site: Site) -> dict[str, set[int]]:
 
 
 def unaccounted(database: ClickHouse, site: Site) -> set[str]:
-    """Trace ids of the source topic that stand neither in `traces` nor, by a span, in `late`."""
+    """Trace ids of the source topics that stand neither in `traces` nor, by a span, in `late`."""
     found = database.query(
         f"SELECT trace_id FROM `{site.database}`.traces FINAL UNION DISTINCT SELECT trace_id FROM `{site.database}`.late"
     )
