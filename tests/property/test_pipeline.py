@@ -121,7 +121,7 @@ def _no_touch_of_the_old_cell(patch: pytest.MonkeyPatch) -> None:
         leave(self, trace_id, home, offset, gone=gone)
         home.touched = touched
         if not was_dirty:
-            self.changes.dirty.discard(home)
+            self.changes.dirty.pop(home, None)
 
     patch.setattr(JoinState, "_leave", stay_clean)
 

@@ -51,7 +51,7 @@ class Changes:
     __slots__ = ("dirty", "finals", "late", "rows", "tombstones")
 
     def __init__(self) -> None:
-        self.dirty: set[Cell] = set()
+        self.dirty: dict[Cell, None] = {}
         self.finals: list[PaneSnapshot] = []
         self.rows: dict[RowKey, TraceChange] = {}
         self.tombstones: dict[RowKey, int] = {}

@@ -146,7 +146,7 @@ class JoinState:
             if not slot.unmatched or wall_ns < end_ns + self.policy.join_window_ns:
                 continue
             waiting: dict[Cell, list[TraceChange]] = {}
-            for trace_id in slot.unmatched:
+            for trace_id in sorted(slot.unmatched):
                 trace = self.traces[trace_id]
                 assert trace.cell is not None
                 if trace.cell.idle_touched < trace.cell.touched:
@@ -305,7 +305,7 @@ class JoinState:
     def _leave(self, trace_id: bytes, home: Cell, offset: int, *, gone: bool) -> None:
         """`gone`: a row that may have been published for it here must be deleted."""
         home.touched = offset
-        self.changes.dirty.add(home)
+        self.changes.dirty[home] = None
         home.slot.unmatched.discard(trace_id)
         key = (home.group, home.slot.pane, trace_id)
         self.changes.rows.pop(key, None)
@@ -314,7 +314,7 @@ class JoinState:
 
     def _enter(self, trace: TraceState, cell: Cell, new: Placed) -> None:
         cell.touched = trace.touched
-        self.changes.dirty.add(cell)
+        self.changes.dirty[cell] = None
         # The trace may have newer spans of other kinds; this slot needs its first span all the same.
         cell.slot.hold(trace.first_offset)
         if new.matched:
@@ -360,7 +360,7 @@ class JoinState:
             slot = self.slots.pop(pane)
             self._give_verdicts(slot)
             for cell in slot.cells.values():
-                self.changes.dirty.discard(cell)
+                self.changes.dirty.pop(cell, None)
                 self.changes.finals.append(PaneSnapshot(cell.group, pane, cell.tally, offset, kind))
                 self._count_closed(cell)
             for trace_id in slot.latest:
@@ -371,7 +371,7 @@ class JoinState:
         self.closed_through = max(self.closed_through, through)
 
     def _give_verdicts(self, slot: PaneSlot) -> None:
-        for trace_id in slot.unmatched:
+        for trace_id in sorted(slot.unmatched):
             trace = self.traces[trace_id]
             assert trace.cell is not None
             assert trace.cell.slot is slot
