@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -10,14 +11,17 @@ import stamina
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from citegauge.adapters.kafka.clients import timely
+from citegauge.adapters.kafka.clients import MESSAGE_BYTES_MAX, timely
 from citegauge.domain.rekeyed import Rekeyed, encode, trace_partition
 from citegauge.errors import RetryableError
 from citegauge.ports import DeadLetter
 
+logger = logging.getLogger(__name__)
+
 OVERHEAD_BYTES = 128
 """What Kafka adds to a message that is alone in its batch: 61 bytes of batch, at most 21 of record, rounded up."""
 BATCH_BYTES_MAX = 256 * 1024
+ASKED_MAX = 5
 SEND_TIMEOUT_S = 60.0
 """Beyond the client's own time limit for a batch."""
 
@@ -70,6 +74,7 @@ class SpanSender:
         self._topic = topic
         self._ask_message_bytes_max = ask_message_bytes_max
         self._message_bytes_max = 0
+        self._unanswered = 0
         self.retries = 0
 
     async def send(self, spans: Sequence[Outgoing], on_retry: Callable[[], None]) -> list[DeadLetter]:
@@ -88,8 +93,8 @@ class SpanSender:
         raise AssertionError("it is tried for ever")
 
     async def _try(self, spans: Sequence[Outgoing]) -> list[DeadLetter]:
+        await self._ask(max(span.size_bytes for span in spans))
         try:
-            self._message_bytes_max = self._message_bytes_max or await self._ask_message_bytes_max()
             fitting = [span for span in spans if span.size_bytes <= self._message_bytes_max]
             await timely(self._send_all(fitting), SEND_TIMEOUT_S, f"sending to {self._topic}")
         except KafkaError as exc:
@@ -97,6 +102,23 @@ class SpanSender:
                 self._message_bytes_max = 0  # somebody has lowered it: ask again
             raise RetryableError(f"{self._topic} takes no spans: {exc!r}") from exc
         return [self._too_large(span) for span in spans if span.size_bytes > self._message_bytes_max]
+
+    async def _ask(self, largest_bytes: int) -> None:
+        """Learn what the topic takes. A broker that does not tell is taken for one with Kafka's default: at once for what
+        fits into that, and for good when it has not told `ASKED_MAX` times.
+        """
+        if self._message_bytes_max:
+            return
+        try:
+            self._message_bytes_max = await self._ask_message_bytes_max()
+        except (KafkaError, RetryableError) as exc:
+            self._unanswered += 1
+            if self._unanswered < ASKED_MAX and largest_bytes > MESSAGE_BYTES_MAX:
+                raise RetryableError(f"{self._topic} does not tell how large a message may be: {exc!r}") from exc
+            logger.warning(
+                "%s does not tell how large a message may be (%r): %d bytes", self._topic, exc, MESSAGE_BYTES_MAX
+            )
+            self._message_bytes_max = MESSAGE_BYTES_MAX
 
     async def _send_all(self, spans: list[Outgoing]) -> None:
         sent = [await self._send(partition, batch) for partition, batch in self._batches(spans)]
