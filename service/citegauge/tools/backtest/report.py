@@ -82,7 +82,7 @@ def print_report(report: Report, console: Console) -> None:
     if report.episodes:
         console.print("\nEpisodes, as the page tells them:")
     for episode in report.episodes[:FIRINGS_SHOWN_MAX]:
-        console.print(f"  {episode.sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {episode.sentence}", highlight=False, markup=False)
     if report.plan.not_replayable:
         names = ", ".join(rule.name for rule, _ in report.plan.not_replayable)
         console.print(f"\nNot replayable, because what they read is not stored (--json says what): {names}")
