@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     record_bytes_max: int = 4 * 1024 * 1024
     dead_letter_payload: bool = False
+    dead_letters_max: int = 10_000
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
@@ -61,10 +62,24 @@ def opened(decode: Decoder, value: bytes | None, limits: Limits) -> Iterable[Spa
     return decode(value)
 
 
-def check_ceiling(dead: int, newest: DeadLetter, dead_letters_max: int) -> None:
-    """Raise `FatalError` when so many of a partition could not be read at once that its encoding is probably wrong."""
-    if dead > dead_letters_max:
-        raise FatalError(
-            f"more than {dead_letters_max} unreadable records at once in {newest.topic}/{newest.partition}, the last one "
-            f"{newest.reason!r}: check kafka.encoding"
-        )
+class Ceiling:
+    """When there are so many unreadable records of one partition that its encoding is probably wrong.
+
+    Counted are those of one flush, and those in a row however slowly they come.
+    """
+
+    def __init__(self, dead_letters_max: int) -> None:
+        self._dead_letters_max = dead_letters_max
+        self._in_a_row = 0
+
+    def read(self, dead: int, *, readable: bool) -> None:
+        """One record: `dead` letters come of it; `readable`: something else as well, if only that it is none of ours."""
+        self._in_a_row = 0 if readable else self._in_a_row + dead
+
+    def check(self, of_one_flush: int, newest: DeadLetter) -> None:
+        """Raise `FatalError` past the bound."""
+        if max(of_one_flush, self._in_a_row) > self._dead_letters_max:
+            raise FatalError(
+                f"more than {self._dead_letters_max} unreadable records at once or in a row in "
+                f"{newest.topic}/{newest.partition}, the last one {newest.reason!r}: check kafka.encoding"
+            )

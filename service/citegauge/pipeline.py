@@ -22,7 +22,7 @@ from citegauge.domain.rekeyed import Rekeyed
 from citegauge.domain.span import Kind, Span
 from citegauge.domain.users import SeenUsers
 from citegauge.errors import DeadLetterError, FatalError
-from citegauge.intake import Arrival, Decoder, Limits, opened
+from citegauge.intake import Arrival, Ceiling, Decoder, Limits, opened
 from citegauge.ports import DeadLetter, LateRow, PaneRow, TraceRow, TraceTombstone, UserRow
 
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind}
@@ -112,6 +112,7 @@ class PartitionPipeline:
         self.live_from = start.position
         """Offsets below it were published before: they are read again in silence."""
         self.dead: list[DeadLetter] = []
+        self.ceiling = Ceiling(self.limits.dead_letters_max)
         self.users = SeenUsers()
         self.records = 0  # read, without those that are read again in silence
         self._decode = decode
@@ -147,8 +148,10 @@ class PartitionPipeline:
         if not replaying and self.progress.position < self.live_from:
             self._go_live()
         self.progress.before_record(offset, self.join.clock_before)
+        dead_before, items = len(self.dead), 0
         try:
             for index, item in enumerate(self._read(record)):
+                items += 1
                 if index:  # most records have one
                     yield
                 if isinstance(item, Span):
@@ -164,6 +167,8 @@ class PartitionPipeline:
                     self._set_aside(record, item.index, item.reason, item.detail)
         except DeadLetterError as exc:
             self._set_aside(record, -1, exc.reason, exc.detail)
+        dead = len(self.dead) - dead_before
+        self.ceiling.read(dead, readable=items > dead or not dead)
         if replaying:
             self._repeat_events(offset)
             if len(self.join.changes) > REPLAY_CHANGES_MAX:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 INSERT_S = 10.0
 REFUSAL = b"Code: 516. DB::Exception: default: Authentication failed. (AUTHENTICATION_FAILED)"
-BOTH = pytest.mark.parametrize("keyed", ["false", "true"])
 
 
 class Gate:
@@ -79,12 +78,11 @@ class Gate:
 
 
 @pytest.mark.full
-@BOTH
-def test_inserts_of_ten_seconds(trial: MakeTrial, own_front: ClickHouseFront, keyed: str) -> None:
+def test_inserts_of_ten_seconds(trial: MakeTrial, own_front: ClickHouseFront) -> None:
     """Slow is no error: rows wait in the bounded buffer, nothing is tried again, commits follow what is stored."""
     with (
         Gate(own_front.url) as gate,
-        trial(f"11 inserts of 10 s, keyed {keyed}", clickhouse=own_front.url, KAFKA__KEYED=keyed) as t,
+        trial("11 inserts of 10 s", clickhouse=own_front.url) as t,
     ):
         t.site = replace(t.site, clickhouse=gate.url)
         worker = t.worker()
@@ -100,12 +98,11 @@ def test_inserts_of_ten_seconds(trial: MakeTrial, own_front: ClickHouseFront, ke
         t.verify(worker)
 
 
-@BOTH
-def test_the_password_is_wrong_for_a_while(trial: MakeTrial, own_front: ClickHouseFront, keyed: str) -> None:
+def test_the_password_is_wrong_for_a_while(trial: MakeTrial, own_front: ClickHouseFront) -> None:
     """The server refuses a password that it took: the worker tries again, says why, and loses nothing."""
     with (
         Gate(own_front.url) as gate,
-        trial(f"11 wrong password, keyed {keyed}", clickhouse=own_front.url, KAFKA__KEYED=keyed) as t,
+        trial("11 wrong password", clickhouse=own_front.url) as t,
     ):
         t.site = replace(t.site, clickhouse=gate.url)
         worker = t.worker()
@@ -129,10 +126,9 @@ def test_the_password_is_wrong_for_a_while(trial: MakeTrial, own_front: ClickHou
 
 
 @pytest.mark.full
-@BOTH
-def test_file_descriptors_are_used_up(trial: MakeTrial, keyed: str) -> None:
+def test_file_descriptors_are_used_up(trial: MakeTrial) -> None:
     """Not one more file or socket: the worker goes on, or ends with a line; either way nothing is lost."""
-    with trial(f"11 no file descriptors, keyed {keyed}", KAFKA__KEYED=keyed) as t:
+    with trial("11 no file descriptors") as t:
         worker = t.worker()
         worker.until_ready()
         until_reading(worker)

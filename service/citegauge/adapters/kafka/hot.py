@@ -29,7 +29,7 @@ from citegauge.adapters.kafka.starts import Starts
 from citegauge.adapters.kafka.totals import HotCounters, HotTotals, pipeline_totals
 from citegauge.adapters.kafka.writer import RowWriter
 from citegauge.errors import FatalError, RetryableError
-from citegauge.intake import Decoder, Limits, check_ceiling
+from citegauge.intake import Decoder, Limits
 from citegauge.pipeline import Flush, PartitionPipeline, Record, Source
 from citegauge.settings import Settings
 
@@ -228,7 +228,11 @@ class HotTier:
                 self._settings.join_policy(),
                 self._settings.score_policy(),
                 start,
-                Limits(record_bytes_max=join.record_bytes_max, dead_letter_payload=join.dead_letter_payload),
+                Limits(
+                    record_bytes_max=join.record_bytes_max,
+                    dead_letter_payload=join.dead_letter_payload,
+                    dead_letters_max=join.dead_letters_max,
+                ),
             )
             self._owned[partition] = Owned(partition, pipeline, start.offset)
             logger.info(
@@ -309,7 +313,7 @@ class HotTier:
                 turned_ns = time.monotonic_ns()
         owned.caught_up = self._at_end(owned.partition, pipeline.progress.position)
         if pipeline.dead:
-            check_ceiling(len(pipeline.dead), pipeline.dead[-1], self._settings.join.dead_letters_max)
+            pipeline.ceiling.check(len(pipeline.dead), pipeline.dead[-1])
 
     async def _look_idle(self, partition: TopicPartition, owned: Owned) -> None:
         try:

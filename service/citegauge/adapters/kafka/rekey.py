@@ -36,7 +36,7 @@ from citegauge.adapters.kafka.spans import Outgoing, SpanSender
 from citegauge.domain.alignment import Alignment, Standing
 from citegauge.domain.policy import SECOND_NS
 from citegauge.errors import FatalError, RetryableError
-from citegauge.intake import Decoder, check_ceiling
+from citegauge.intake import Decoder
 from citegauge.ports import DeadLetter, HeartbeatMessage
 from citegauge.settings import Settings
 
@@ -187,7 +187,7 @@ class RekeyTier:
                 self._consumer.seek(at, offset)
             except IllegalStateError:
                 continue  # taken away meanwhile; the listener has left its note
-            self._sources[at] = Source(offset, self._fetches)
+            self._sources[at] = Source(offset, self._fetches, self._settings.join.dead_letters_max)
             logger.info("re-keying %s/%d from offset %d", at.topic, at.partition, offset)
 
     def _new_alignment(self) -> Alignment[TopicPartition]:
@@ -254,14 +254,18 @@ class RekeyTier:
             warn_create_time(at.topic)
         for record in records:
             if record.offset >= source.next_offset:
-                source.hold(await self._opening.open(record, dead))
+                before = len(dead)
+                held = await self._opening.open(record, dead)
+                source.hold(held)
+                source.ceiling.read(len(dead) - before, readable=bool(held.spans) or len(dead) == before)
                 self.records += 1
 
     async def _set_aside(self, dead: list[DeadLetter]) -> None:
         for letter in dead:
             at = TopicPartition(letter.topic, letter.partition)
             n = self._dead_since_beat[at] = self._dead_since_beat.get(at, 0) + 1
-            check_ceiling(n, letter, self._settings.join.dead_letters_max)
+            if at in self._sources:
+                self._sources[at].ceiling.check(n, letter)
         await self._publisher.dead_letters(dead)
         for letter in dead:
             self.dead_letters[letter.reason] = self.dead_letters.get(letter.reason, 0) + 1

@@ -15,7 +15,7 @@ from citegauge.conventions import SpanFault
 from citegauge.domain.join import EARLIEST_NS
 from citegauge.domain.rekeyed import Rekeyed
 from citegauge.errors import DeadLetterError, FatalError
-from citegauge.intake import Arrival, Decoder, Limits, opened
+from citegauge.intake import Arrival, Ceiling, Decoder, Limits, opened
 from citegauge.ports import DeadLetter
 from citegauge.settings import Settings
 
@@ -54,7 +54,8 @@ class Held(NamedTuple):
 class Source:
     """One source partition in one assignment. It holds at most what one fetch gave: it is paused until that is sent."""
 
-    def __init__(self, next_offset: int, fetches: int) -> None:
+    def __init__(self, next_offset: int, fetches: int, dead_letters_max: int) -> None:
+        self.ceiling = Ceiling(dead_letters_max)
         self.next_offset = next_offset
         self.sent_offset = next_offset
         """Everything before it is in the spans topic."""
