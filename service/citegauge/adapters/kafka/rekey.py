@@ -303,6 +303,8 @@ class RekeyTier:
             )
             for at, source in self._sources.items()
         }
+        # Where the place is still looked for, nobody knows how far behind it is.
+        standings |= {at: Standing(clock_ns=0, head_ns=None, at_end=False) for at in self._placing}
         full = self.held_bytes > self._settings.rekey.held_bytes_max
         bound_ns, overruled = self._alignment.bound_ns(standings, time.monotonic_ns(), full=full)
         for at in overruled:
