@@ -79,7 +79,7 @@ class KafkaSettings(Section):
     group_id: str = "citegauge-join"
     """Consumer group of the hot tier."""
     start_from: Literal["earliest", "latest"] = "earliest"
-    """Where to begin when the group has no commit."""
+    """Where to begin when the group has no commit at all."""
     epoch: Epoch = 0
     """Raised by one when the source topic was made anew, so that new rows win over those of the old offsets."""
     rebuild_from: str = ""

@@ -29,6 +29,8 @@ class Places:
         self._group_id = settings.rekey.group_id
         self._earliest = settings.kafka.start_from == "earliest"
         self._since_ns: dict[TopicPartition, int] = {}
+        self._first: dict[str, frozenset[int]] = {}
+        self._looking = asyncio.Lock()
 
     async def find(self, partition: TopicPartition) -> int:
         """The offset to begin at, asked for until somebody answers. Raises `FatalError` when the log does not hold it."""
@@ -50,12 +52,13 @@ class Places:
         return time.monotonic_ns() - self._since_ns.get(partition, time.monotonic_ns())
 
     async def _find(self, partition: TopicPartition) -> int:
+        found = await group_commit(self._admin, self._group_id, partition)
         name = f"the ends of {partition.topic}/{partition.partition}"
         beginning = await timely(self._consumer.beginning_offsets([partition]), LOOKUP_TIMEOUT_S, name)
         end = await timely(self._consumer.end_offsets([partition]), LOOKUP_TIMEOUT_S, name)
-        found = await group_commit(self._admin, self._group_id, partition)
         if found is None:
-            return int((beginning if self._earliest else end)[partition])
+            at_beginning = self._earliest or partition.partition not in await self._first_partitions(partition.topic)
+            return int((beginning if at_beginning else end)[partition])
         if not beginning[partition] <= found.offset <= end[partition]:
             raise FatalError(
                 self.overtaken(
@@ -64,6 +67,18 @@ class Places:
                 )
             )
         return int(found.offset)
+
+    async def _first_partitions(self, topic: str) -> frozenset[int]:
+        """The partitions that the group begins with, to which alone `latest` applies: one that was added since, or whose
+        neighbours have a commit, is new, and so is everything in it.
+        """
+        async with self._looking:
+            if topic not in self._first:
+                partitions = frozenset(self._consumer.partitions_for_topic(topic) or ())
+                asked = (group_commit(self._admin, self._group_id, TopicPartition(topic, one)) for one in partitions)
+                begun = any(await asyncio.gather(*asked))
+                self._first[topic] = frozenset() if begun else partitions
+        return self._first[topic]
 
     def overtaken(self, what: str) -> str:
         """The line for offsets that the log does not hold: what was deleted before it was re-keyed is lost."""

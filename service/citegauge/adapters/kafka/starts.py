@@ -50,7 +50,9 @@ class Starts:
         commit = await read_commit(self._admin, self._settings, partition)
         if commit is None:
             await self._check_unread(partition, end)
-            offset = beginning if settings.start_from == "earliest" else end
+            # What is in the re-keyed topic was chosen by the re-key stage.
+            all_of_it = settings.start_from == "earliest" or partition.topic == self._settings.rekey.spans_topic
+            offset = beginning if all_of_it else end
             return Commit(offset, offset, Clock())
         if not beginning <= commit.offset <= end or commit.position > end:
             raise FatalError(
