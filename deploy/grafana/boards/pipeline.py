@@ -101,6 +101,11 @@ def _reading(made: Dashboard) -> None:
     words = Words("Lag", "Records of each partition that are not read yet (alert: lag-records).")
     made.with_panel(lines(words, NUMBER, Promql(per_partition("citegauge_position_lag_records"), legend)).min(0))
     words = Words(
+        "Standing still",
+        "How long nothing of a partition was read, or re-keyed, although something waits (alerts: stalled, not-reading).",
+    )
+    made.with_panel(lines(words, SECONDS, Promql(per_partition("citegauge_progress_age_seconds"), legend)).min(0))
+    words = Words(
         "Watermark age",
         "How far event time is behind the wall clock, per partition. It also grows while a partition has nothing to "
         "read; with lag it means delay (alert: lag-seconds).",
@@ -117,6 +122,16 @@ def _reading(made: Dashboard) -> None:
         "Records behind the read position that a restart would read again: open minutes hold them, so it is not lag.",
     )
     made.with_panel(lines(words, NUMBER, Promql(per_partition("citegauge_commit_lag_records"), legend)).min(0))
+    words = Words(
+        "Re-keying: held, no longer waited for",
+        "Bytes that wait for slower source partitions, and how often one was overruled (alert: rekey-overruled).",
+    )
+    held = Promql(f"sum(citegauge_rekey_held_bytes{{{FROM}}})", "bytes held")
+    overruled = Promql(
+        f"sum by (topic, partition) (increase(citegauge_rekey_holds_overruled_total{{{FROM}}}[{RATE}]))",
+        f"overruled {legend}",
+    )
+    made.with_panel(lines(words, NUMBER, held, overruled).min(0))
     words = Words(
         "Reading: paused, replaying",
         "Paused: ClickHouse takes no rows (alert: reading-paused). Replaying: after a restart.",

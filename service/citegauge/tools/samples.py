@@ -220,8 +220,9 @@ def rekey_samples(rekey: RekeyTier) -> Iterator[Sample]:
     for partition, searched_ns in rekey.unplaced().items():
         labels = (partition.topic, str(partition.partition))
         yield Sample("citegauge_progress_age_seconds", labels, searched_ns / 1e9)
-    for partition, n in sorted(rekey.overruled.items()):
-        yield Sample("citegauge_rekey_holds_overruled_total", (partition.topic, str(partition.partition)), n)
+    for partition in sorted(rekey.positions().keys() | rekey.overruled.keys()):
+        labels = (partition.topic, str(partition.partition))
+        yield Sample("citegauge_rekey_holds_overruled_total", labels, rekey.overruled.get(partition, 0))
     for reason, n in sorted(rekey.dead_letters.items()):
         yield Sample("citegauge_rekey_dead_letters_total", (reason,), n)
 
