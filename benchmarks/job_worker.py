@@ -81,7 +81,7 @@ def main(job: Job) -> None:
     worker = Worker(settings)
     watch = Watch(worker, job)
     with _event_loop(worker) as loop:
-        loop.run_until_complete(worker.prepare())
+        loop.run_until_complete(worker.preparation.run())
         with contextlib.suppress(SystemExit):
             worker.supervisor(watch, loop=loop).execute_from_commandline()
     if watch.result is None:
