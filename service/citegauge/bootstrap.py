@@ -271,7 +271,7 @@ class Worker:
             )
             self.roll.meet = self.installation.meet
         self.web_port = 0
-        self.preparation = Preparation(settings, lambda: migrate(self.database, settings), self.installation.claim)
+        self.preparation = Preparation(settings, lambda: migrate(self.database, settings), self.installation)
         self._exporter = Exporter(self.samples)
         self._web = WebService(settings.web, self.web_sources(), self._listening)
 

@@ -67,7 +67,7 @@ def test_not_ready_until_the_windows_are_restored(
     waiting = site.with_options(CLICKHOUSE__MIGRATE_ON_START="false")
     with WorkerProcess(waiting, tmp_path) as worker:
         worker.until(lambda: worker.get("/readyz")[0] == 503, "it listens, and is not ready")
-        assert "not restored" in worker.get("/readyz")[1]
+        assert worker.get("/readyz")[1] == f"waiting for ClickHouse at {own_front.url}\n"
         assert worker.get("/healthz")[0] == 200
         assert ("citegauge_windows_ready", ()) in worker.metrics()
         own_front.resume()

@@ -79,9 +79,10 @@ class Alignment(Generic[Key]):
         return too_far or now_ns - self._since_ns[key] > self._hold_ns
 
     def _forget(self, standings: Mapping[Key, Standing]) -> None:
-        """Who has caught up, or is gone, is waited for again."""
+        """Who has caught up with what was sent and what is held, or is gone, is waited for again."""
+        newest_ns = max([self._sent_ns, *(one.head_ns for one in standings.values() if one.head_ns is not None)])
         self._overruled = {
             key
             for key in self._overruled
-            if key in standings and standings[key].clock_ns < self._sent_ns - self._ahead_ns
+            if key in standings and not 0 < standings[key].clock_ns >= newest_ns - self._ahead_ns
         }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mode
 import stamina
 
 from citegauge.adapters.kafka import clients
+from citegauge.adapters.kafka.installation import Installation
 from citegauge.errors import RetryableError
 from citegauge.metrics import Sample
 from citegauge.settings import Settings
@@ -23,13 +24,11 @@ WAIT_S_MAX = 5.0
 class Preparation:
     """Makes what is missing, and knows what it waits for."""
 
-    def __init__(
-        self, settings: Settings, migrate: Callable[[], Sequence[str]], claim: Callable[[], Awaitable[None]]
-    ) -> None:
-        """`migrate`: applies the migrations and names them; blocking. `claim`: says in Kafka whose names these are."""
+    def __init__(self, settings: Settings, migrate: Callable[[], Sequence[str]], installation: Installation) -> None:
+        """`migrate`: applies the migrations and names them; blocking."""
         self._settings = settings
         self._migrate = migrate
-        self._claim = claim
+        self._installation = installation
         self._waiting_for = "clickhouse"
         """What is needed next; empty once all is there."""
 
@@ -41,6 +40,7 @@ class Preparation:
             applied = await asyncio.to_thread(self._migrate)
             if applied:
                 logger.info("applied %s", ", ".join(applied))
+        await self._installation.read_own()
         self._waiting_for = "kafka"
         with clients.translated(kafka):
             admin = await clients.admin(kafka)
@@ -49,7 +49,7 @@ class Preparation:
                 await clients.check_sources(admin, self._settings)
             finally:
                 await admin.close()
-            await self._claim()
+            await self._installation.claim()
         self._waiting_for = ""
 
     @property

@@ -56,7 +56,7 @@ class Installation:
         Raises `FatalError` when one of them belongs to another installation, `RetryableError` when nobody answers.
         """
         if not self._own:
-            await self._read_own()
+            await self.read_own()
         async for attempt in stamina.retry_context(
             on=RetryableError, attempts=None, timeout=ANSWER_S_MAX, wait_initial=0.2, wait_max=2.0
         ):
@@ -80,7 +80,7 @@ class Installation:
         """
         try:
             if stranger not in self._own:
-                await self._read_own()
+                await self.read_own()
             if stranger in self._own:
                 return True
             await self.claim()
@@ -93,7 +93,8 @@ class Installation:
         logger.warning("%s, which is ours; they are passed over", said)
         return False
 
-    async def _read_own(self) -> None:
+    async def read_own(self) -> None:
+        """Ask ClickHouse which ids are its own."""
         self._own = await asyncio.to_thread(self._own_ids)
 
     async def _claim(self) -> None:
@@ -111,7 +112,7 @@ class Installation:
             raise RetryableError(f"cannot read or write group {GROUP}: {exc!r}") from exc
         if line:
             known = self._own
-            await self._read_own()  # a worker that has started meanwhile may have added an id
+            await self.read_own()  # a worker that has started meanwhile may have added an id
             if set(known) == set(self._own):
                 raise FatalError(line)
             raise RetryableError("an id was added meanwhile")
