@@ -11,10 +11,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions
 
 from citegauge.tools.simulate import generate
-from citegauge.tools.simulate_encode import encode_native
+from citegauge.tools.simulate_encode import encode_native, record_key
 from support.fault_kafka import administer
 from support.kafka import unique
-from support.worker import WorkerProcess, traffic
+from support.worker import WorkerProcess, produce, traffic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,12 @@ async def _send(kafka: str, topic: str, values: list[bytes], partitions: tuple[i
         for number, value in enumerate(values):
             await producer.send(topic, value, partition=partitions[number % len(partitions)])
         await producer.flush()
+
+
+def until_joined(worker: WorkerProcess, records: int) -> None:
+    """Wait until so many are joined and nothing is left."""
+    worker.until(lambda: worker.value("citegauge_records_total") >= records, f"{records} are joined")
+    worker.until(lambda: worker.value("citegauge_as_of_caught_up") == 1, "it has caught up")
 
 
 def test_a_partition_that_is_added_later_is_read_whole(kafka: str, make_site: MakeSite, tmp_path: Path) -> None:
@@ -59,3 +65,24 @@ def test_a_partition_that_is_added_later_is_read_whole(kafka: str, make_site: Ma
         places = [line for line in worker.fresh_log.splitlines() if "re-keying " in line]
         assert not any(line.endswith(" from offset 0") for line in places), places
         assert worker.end() == 0
+
+
+@pytest.mark.parametrize("keyed_first", [False, True], ids=["keyed later", "keyed before"])
+def test_a_topic_that_changes_its_intake_is_counted_once(
+    kafka: str, make_site: MakeSite, tmp_path: Path, *, keyed_first: bool
+) -> None:
+    """`kafka.keyed` may change: the other stage goes on where the one before stopped, and reads nothing again."""
+    name = unique("spans")
+    site = make_site(REKEY__SPANS_TOPIC=name, REKEY__SPANS_PARTITIONS="2", REKEY__GROUP_ID=f"{name}-rekey")
+    spec = traffic(6, minutes=4, per_minute=60, end_ns=time.time_ns(), duplicate_ratio=0.0, late_ratio=0.0)
+    batch = [(record_key(span), encode_native(span)) for span in generate(spec)]
+    middle = len(batch) // 2
+    produce(kafka, site.topic, batch[:middle])
+    for keyed, records in ((keyed_first, middle), (not keyed_first, len(batch) - middle)):
+        with WorkerProcess(site.with_options(KAFKA__KEYED=str(keyed).lower()), tmp_path) as worker:
+            if keyed != keyed_first:
+                worker.until_ready()
+                produce(kafka, site.topic, batch[middle:])
+            until_joined(worker, records)
+            assert worker.value("citegauge_records_total") == records, worker.log
+            assert worker.end() == 0

@@ -31,6 +31,7 @@ from support.kafka import unique
 
 START_S_MAX = 60.0
 POLL_S = 0.05
+SEND_TIMEOUT_MS = 400_000
 Pairs = list[tuple[bytes | None, bytes | None]]
 """(key, value) of records to send."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
@@ -317,7 +318,8 @@ class Feed:
             self._failure = exc
 
     async def _send(self, kafka: str, topic: str, batch: Pairs, per_s: float) -> None:
-        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        # A broker may be frozen for minutes, which is no fault of who produces.
+        async with AIOKafkaProducer(bootstrap_servers=kafka, request_timeout_ms=SEND_TIMEOUT_MS) as producer:
             begun = time.monotonic()
             while self.sent < len(batch):
                 paced = int((time.monotonic() - begun) * per_s) + 1

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from citegauge.adapters.kafka.clients import group_commit, timely
+from citegauge.adapters.kafka.clients import group_commit, read_commit, timely
 from citegauge.errors import FatalError, RetryableError
 from citegauge.settings import Settings
 
@@ -26,6 +26,7 @@ class Places:
     def __init__(self, consumer: AIOKafkaConsumer, admin: AIOKafkaAdminClient, settings: Settings) -> None:
         self._consumer = consumer
         self._admin = admin
+        self._settings = settings
         self._group_id = settings.rekey.group_id
         self._earliest = settings.kafka.start_from == "earliest"
         self._since_ns: dict[TopicPartition, int] = {}
@@ -57,6 +58,9 @@ class Places:
         beginning = await timely(self._consumer.beginning_offsets([partition]), LOOKUP_TIMEOUT_S, name)
         end = await timely(self._consumer.end_offsets([partition]), LOOKUP_TIMEOUT_S, name)
         if found is None:
+            joined = await read_commit(self._admin, self._settings, partition)
+            if joined is not None:  # a source that was keyed until now: what is joined is not re-keyed
+                return min(max(joined.position, int(beginning[partition])), int(end[partition]))
             at_beginning = self._earliest or partition.partition not in await self._first_partitions(partition.topic)
             return int((beginning if at_beginning else end)[partition])
         if not beginning[partition] <= found.offset <= end[partition]:

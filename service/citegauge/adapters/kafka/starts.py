@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from citegauge.adapters.kafka.clients import read_commit
+from citegauge.adapters.kafka.clients import group_commit, read_commit
 from citegauge.domain.progress import Clock, Commit
 from citegauge.errors import FatalError
 from citegauge.settings import Settings
@@ -50,6 +50,10 @@ class Starts:
         commit = await read_commit(self._admin, self._settings, partition)
         if commit is None:
             await self._check_unread(partition, end)
+            rekeyed = await group_commit(self._admin, self._settings.rekey.group_id, partition)
+            if rekeyed is not None:  # a source that is keyed from now on: what was re-keyed is joined already
+                offset = min(max(rekeyed.offset, beginning), end)
+                return Commit(offset, offset, Clock())
             # What is in the re-keyed topic was chosen by the re-key stage.
             all_of_it = settings.start_from == "earliest" or partition.topic == self._settings.rekey.spans_topic
             offset = beginning if all_of_it else end
