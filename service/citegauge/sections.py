@@ -110,7 +110,7 @@ class KafkaSettings(Section):
     """Client certificate (PEM, with its chain), where the brokers ask for one."""
     ssl_keyfile: str = ""
     """Its key (PEM, not encrypted); empty: it stands in `kafka.ssl_certfile`."""
-    session_timeout_s: Seconds = 15.0
+    session_timeout_s: Annotated[float, Field(ge=1, le=1_800)] = 15.0
     """A worker that is silent for longer loses its partitions."""
     rebalance_timeout_s: Seconds = 60.0
     """How long a rebalance waits for a worker to hand over."""

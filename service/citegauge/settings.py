@@ -102,9 +102,24 @@ class Settings(BaseSettings):
             env_settings.env_vars = {k: v for k, v in env_settings.env_vars.items() if k.upper() not in FILE_VARIABLES}
         return env_settings, init_settings
 
+    def _check_topics(self) -> None:
+        """One that the worker writes and reads as another would feed itself."""
+        sources = dict.fromkeys(self.source_topics(), "sources" if self.sources else "kafka.source_topic")
+        own = {
+            "kafka.panes_topic": self.kafka.panes_topic,
+            "kafka.dead_letter_topic": self.kafka.dead_letter_topic,
+            "rekey.spans_topic": self.rekey.spans_topic,
+        }
+        taken = dict(sources)
+        for setting, topic in own.items():
+            if topic in taken:
+                raise ValueError(f"{setting} and {taken[topic]} name the same topic, {topic}: give each its own")
+            taken[topic] = setting
+
     @model_validator(mode="after")
     def _agree(self) -> Settings:
         join, kafka = self.join, self.kafka
+        self._check_topics()
         needed_panes = (join.join_window_s + join.out_of_orderness_s) / 60 + 2
         if join.trace_panes_max < needed_panes:
             raise ValueError(

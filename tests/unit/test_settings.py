@@ -77,3 +77,28 @@ def test_the_demo_never_leaves_the_house(monkeypatch: pytest.MonkeyPatch) -> Non
     assert settings.kafka.security_protocol == "PLAINTEXT"
     assert list(settings.source_topics()) == ["citegauge.traces"]
     assert "prod" not in settings.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[kafka]\nsource_topic = "citegauge.spans"',
+        '[kafka]\nsource_topic = "citegauge.dead-letters"',
+        '[kafka]\npanes_topic = "citegauge.spans"',
+        '[sources."citegauge.panes"]\nkeyed = true',
+    ],
+)
+def test_no_topic_has_two_parts(tmp_path: Path, toml: str) -> None:
+    """A worker that reads what it writes would feed itself."""
+    path = tmp_path / "citegauge.toml"
+    path.write_text(toml)
+    with pytest.raises(ConfigError, match="name the same topic, citegauge.*: give each its own"):
+        load(path)
+
+
+def test_a_session_longer_than_kafka_allows_is_refused(tmp_path: Path) -> None:
+    """Half an hour is a broker's own limit."""
+    path = tmp_path / "citegauge.toml"
+    path.write_text("[kafka]\nsession_timeout_s = 100000")
+    with pytest.raises(ConfigError, match="session_timeout_s"):
+        load(path)

@@ -144,8 +144,8 @@ class RekeyTier:
 
     @property
     def retries(self) -> int:
-        """How often spans had to be sent again."""
-        return self._sender.retries
+        """How often spans, dead letters or heartbeats had to be sent again."""
+        return self._sender.retries + self._publisher.retries
 
     def positions(self) -> dict[TopicPartition, SourcePosition]:
         """The standing of every owned partition whose place is known."""
@@ -266,9 +266,8 @@ class RekeyTier:
             n = self._dead_since_beat[at] = self._dead_since_beat.get(at, 0) + 1
             if at in self._sources:
                 self._sources[at].ceiling.check(n, letter)
-        await self._publisher.dead_letters(dead)
-        for letter in dead:
             self.dead_letters[letter.reason] = self.dead_letters.get(letter.reason, 0) + 1
+        await self._publisher.dead_letters(dead)
 
     async def _release(self) -> None:
         """Send what no partition that is waited for is far behind, commit it, and pause those that still hold something."""

@@ -61,6 +61,8 @@ class RekeyedComparison:
         self._bounds = bounds
         self._reports = {(one.topic, one.partition): one for one in report.sources}
         self._waiting: dict[Origin, _Waiting] = {}
+        self._unlike: dict[Origin, _Waiting] = {}
+        """Of what waits: the first span that stood under its origin and was another."""
         self._waiting_bytes = 0
         self._letters: dict[Origin, int] = {}
         self._first_found: dict[tuple[str, int], int] = {}
@@ -95,20 +97,29 @@ class RekeyedComparison:
         first = self._first_found.setdefault((source.topic, source.partition), rekeyed.offset)
         self._first_found[source.topic, source.partition] = min(first, rekeyed.offset)
         origin = rekeyed.topic, rekeyed.partition, rekeyed.offset, rekeyed.index
-        expected = self._waiting.pop(origin, None)
+        expected = self._waiting.get(origin)
         if expected is None:
             source.again += not self._may_be_gone(rekeyed.record_ns, partition)
             return
-        self._waiting_bytes -= len(expected.packed)
-        source.spans += 1
         found = _Waiting(self._packed(rekeyed.span), rekeyed.record_ns, partition)
         if found != expected:
-            source.differing += 1
-            ours, theirs = _fields(expected), _fields(found)
-            unlike = [name for name in ours if ours[name] != theirs[name]]
-            stored, right = ({name: side[name] for name in unlike} for side in (theirs, ours))
-            key = _key(origin) | {"trace_id": ours["trace_id"]}
-            self._all.listed_or_not(Difference("spans", key, stored, right))
+            # A source that was made anew counts its offsets again, so an older span may stand there under this origin.
+            self._unlike.setdefault(origin, found)
+            return
+        del self._waiting[origin]
+        self._unlike.pop(origin, None)
+        self._waiting_bytes -= len(expected.packed)
+        source.spans += 1
+
+    def _differs(self, origin: Origin, expected: _Waiting, found: _Waiting) -> None:
+        source = self._reports[origin[:2]]
+        source.spans += 1
+        source.differing += 1
+        ours, theirs = _fields(expected), _fields(found)
+        unlike = [name for name in ours if ours[name] != theirs[name]]
+        stored, right = ({name: side[name] for name in unlike} for side in (theirs, ours))
+        key = _key(origin) | {"trace_id": ours["trace_id"]}
+        self._all.listed_or_not(Difference("spans", key, stored, right))
 
     def wanted_letters(self) -> AbstractSet[str]:
         """Keys of the dead letters that would explain what is missing, or that must be there."""
@@ -122,7 +133,9 @@ class RekeyedComparison:
         """
         for origin, expected in self._waiting.items():
             source = self._reports[origin[:2]]
-            if _letter_key(origin) in letters or _letter_key((*origin[:3], -1)) in letters:
+            if origin in self._unlike:
+                self._differs(origin, expected, self._unlike[origin])
+            elif _letter_key(origin) in letters or _letter_key((*origin[:3], -1)) in letters:
                 source.dead_letters += 1
             elif self._before_the_first(origin):
                 source.unjudged += 1
@@ -141,7 +154,7 @@ class RekeyedComparison:
             else:
                 source.missing += 1
                 self._all.listed_or_not(Difference("dead_letters", _key(origin), None, {"record_ns": record_ns}))
-        self._waiting, self._letters = {}, {}
+        self._waiting, self._letters, self._unlike = {}, {}, {}
 
     def _await(self, origin: Origin, record_ns: int, span: Span) -> None:
         source = self._reports[origin[:2]]
