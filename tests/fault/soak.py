@@ -284,11 +284,11 @@ class Soak:
                 f"{len(silent)} traces are halves and no span of theirs is late, such as {min(silent)}"
             )
         one_state = Counter(min(found, key=lambda state: (state in HALVES, state)) for found in states.values())
-        only_late = len(late - states.keys())
+        only_late, apart = len(late - states.keys()), len(counted_again - late)
         said = " + ".join([*(f"{n} {state}" for state, n in sorted(one_state.items())), f"{only_late} late alone"])
         return [
             f"{said} = {one_state.total() + only_late} of {len(produced)} produced",
-            f"{len(halves)} of {len(whole)} whole traces are halves: {len(halves & late)} late, {len(counted_again - late)} apart",
+            f"{len(halves)} of {len(whole)} whole traces are halves: {len(halves & late)} late, {apart} too far apart",
         ]
 
     def _audit(self) -> None:

@@ -278,7 +278,7 @@ class Trial:
         worker.until_ready()
         assert worker.get("/healthz")[0] == 200
         assert worker.end() == 0, worker.log
-        assert "exception was never retrieved" not in worker.log, worker.log
+        assert not forgotten(worker.log), worker.log
         assert self.measures.rss_mb < rss_mb_max, "memory stays in its bound"
         self.measures.verdict = "recovered"
 
@@ -335,6 +335,13 @@ class Trial:
                     key = tuple(getattr(message.row, name) for name in KEYS["panes"])
                     self.measures.repeats += message.row.version <= newest.get(key, -1)
                     newest[key] = max(newest.get(key, -1), message.row.version)
+
+
+def forgotten(log: str) -> list[str]:
+    """Tasks whose exception nobody looked at. The client's own are not ours: it leaves a commit behind that we gave up."""
+    lines = log.splitlines()
+    told = [lines[at + 1] for at, line in enumerate(lines[:-1]) if "exception was never retrieved" in line]
+    return [line for line in told if "/aiokafka/" not in line]
 
 
 def audited(site: Site, *arguments: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_no_topic_has_two_parts(tmp_path: Path, toml: str) -> None:
     """A worker that reads what it writes would feed itself."""
     path = tmp_path / "citegauge.toml"
     path.write_text(toml)
-    with pytest.raises(ConfigError, match="name the same topic, citegauge.*: give each its own"):
+    with pytest.raises(ConfigError, match=r"name the same topic, citegauge.*: give each its own"):
         load(path)
 
 

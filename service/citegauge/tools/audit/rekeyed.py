@@ -102,14 +102,17 @@ class RekeyedComparison:
             source.again += not self._may_be_gone(rekeyed.record_ns, partition)
             return
         found = _Waiting(self._packed(rekeyed.span), rekeyed.record_ns, partition)
-        if found != expected:
-            # A source that was made anew counts its offsets again, so an older span may stand there under this origin.
+        if found.record_ns < expected.record_ns:
+            # A source that was made anew counts its offsets again: it may be the span of an older record of this offset.
             self._unlike.setdefault(origin, found)
             return
         del self._waiting[origin]
         self._unlike.pop(origin, None)
         self._waiting_bytes -= len(expected.packed)
-        source.spans += 1
+        if found == expected:
+            source.spans += 1
+        else:
+            self._differs(origin, expected, found)
 
     def _differs(self, origin: Origin, expected: _Waiting, found: _Waiting) -> None:
         source = self._reports[origin[:2]]
