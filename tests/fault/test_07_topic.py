@@ -101,7 +101,10 @@ def reset_offsets(t: Trial) -> None:
 @pytest.mark.parametrize("intake", ["default"], indirect=True)
 @pytest.mark.parametrize("running", [pytest.param(True, marks=pytest.mark.full), False], ids=["running", "stopped"])
 def test_the_source_topic_of_the_re_key_stage_is_made_anew(trial: MakeTrial, *, running: bool) -> None:
-    """Kafka forgets the group's commits with the topic, and the stage begins the new one, running or not: nothing to set."""
+    """Kafka forgets the group's commits with the topic, and the stage begins the new one.
+
+    A running worker that did not hear of it before it fetched from the new log stops with a line; what it says is done then.
+    """
     with trial(f"7 topic made anew, worker {'running' if running else 'stopped'}") as t:
         old, new = t.batch(minutes=20), t.batch(minutes=5, per_minute=150)
         worker = t.worker()
@@ -110,9 +113,15 @@ def test_the_source_topic_of_the_re_key_stage_is_made_anew(trial: MakeTrial, *, 
             worker.kill()
         recreate(t)
         t.produce(new)
-        if not running:
-            worker.start()
         t.healed()
+        if running:
+            done = Published(t.site, log_ends(t.site.kafka, t.site.topic))
+            wait_until(lambda: worker.process.poll() is not None or done(), "it stops, or reads on", 180)
+        if worker.process.poll() is not None:
+            if running:
+                t.stopped(worker, t.site.rekey_group, "made anew")
+                reset_offsets(t)
+            worker.start()
         t.until_recovered(worker)
         t.source_is_whole = False
         t.verify(worker)
