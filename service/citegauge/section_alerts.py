@@ -52,6 +52,8 @@ class AlertSettings(Section):
     """The same for nonconformant answers."""
     zero_results_ratio: Ratio = 0.05
     """The same for retrievals that return nothing, of a route over all its buckets."""
+    unmeasurable_ratio: Ratio = 0.10
+    """The same for traces with both halves that cannot be measured: no answer, no ids, cut off, files cited, bad time."""
     unjoined_ratio: Ratio = 0.10
     """Share of a route's traces without their other half (its lower 95 % bound) that raises a ticket."""
     no_traces_s: Annotated[int, Field(ge=300)] = 900

@@ -50,7 +50,7 @@ STALLED_ELSE = alert("CitegaugeStalled", topic="traces", partition="0")
 HANGS, AWAY = (alert(name, instance="a:9464") for name in ("CitegaugeWorkerHangs", "CitegaugeWorkerDown"))
 AWAY_ELSE, ALL_DOWN = alert("CitegaugeWorkerDown", instance="b:9464"), alert("CitegaugeDown")
 LETTERS = alert("CitegaugeDeadLetters", reason="not_json", stage="join")
-ZERO, UNJOINED = (alert(name, route="support") for name in ("CitegaugeZeroResults", "CitegaugeUnjoinedTraces"))
+SHARES = [alert(f"Citegauge{name}", route="support") for name in ("ZeroResults", "UnjoinedTraces", "Unmeasurable")]
 ZERO_ELSEWHERE = alert("CitegaugeZeroResults", route="sales")
 OTHER_JOB = alert("CitegaugeRecallDrop", job="staging", route="support", top_k_bucket="1-5")
 
@@ -111,7 +111,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
     ("firing", "heard"),
     [
         pytest.param([SUPPORT, SLICE, ELSEWHERE], [SUPPORT, ELSEWHERE], id="a page stands for its own slices only"),
-        pytest.param([SUPPORT, ZERO, UNJOINED, ZERO_ELSEWHERE], [SUPPORT, ZERO_ELSEWHERE], id="and for its own shares"),
+        pytest.param([SUPPORT, *SHARES, ZERO_ELSEWHERE], [SUPPORT, ZERO_ELSEWHERE], id="and for its own shares"),
         pytest.param([SUPPORT, CUSUM, CUSUM_BESIDE, SHIFT], [SUPPORT, SHIFT], id="and for its detectors"),
         pytest.param(
             [SLICE, CUSUM, CUSUM_BESIDE], [SLICE, CUSUM_BESIDE], id="an hour's fall stands for the hours' fall"

@@ -54,6 +54,10 @@ def placed(*spans: Span) -> tuple[Group, State]:
 EMPTY, EMPTY_STATE = placed(retrieval(1, 0, []), generation(1, 1, []))
 """A retrieval that returned nothing; neither says a top_k."""
 CHAT, CHAT_STATE = placed(generation(1, 1, []))
+MUTE, MUTE_STATE = placed(retrieval(1, 0), generation(1, 1, None))
+"""The answer was not captured."""
+NAMELESS, NAMELESS_STATE = placed(retrieval(1, 0, None), generation(1, 1))
+"""The retrieval says no ids."""
 
 
 class Traffic(NamedTuple):
@@ -155,6 +159,18 @@ STORIES: dict[str, tuple[Callable[[int], Mapping[Group, Traffic]], dict[str, int
     "retrievals no longer meet their generations": (
         broken({M1: NORMAL}, {M1: NORMAL, CHAT: Traffic(2, 0, state=CHAT_STATE)}),
         {"CitegaugeUnjoinedTraces": 1},
+    ),
+    "answers are no longer captured": (
+        broken({M1: NORMAL}, {MUTE: Traffic(6, 0, state=MUTE_STATE)}),
+        {"CitegaugeUnmeasurable": 1},
+    ),
+    "half of the retrievals no longer say ids": (
+        broken({M1: NORMAL}, {M1: Traffic(3, 0.6), NAMELESS: Traffic(3, 0, state=NAMELESS_STATE)}),
+        {"CitegaugeUnmeasurable": 1},
+    ),
+    "a third was never captured, and traffic stops": (
+        broken({M1: Traffic(4, 0.6), MUTE: Traffic(2, 0, state=MUTE_STATE)}, {}),
+        {},
     ),
     "nothing happens": (steady(NORMAL), {}),
     "low traffic falls": (broken({M1: Traffic(0.5, 0.6)}, {M1: Traffic(0.5, 0.2, 0.5)}), {}),

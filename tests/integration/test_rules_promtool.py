@@ -10,6 +10,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from citegauge.domain.intervals import wilson
+from citegauge.domain.recall import State
 from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules import alerts, rule_file
 from support import stall_stories
@@ -20,6 +21,7 @@ from support.promtool import (
     NORMAL,
     PROMTOOL,
     SLICES,
+    Hour,
     Sample,
     changed,
     expect_firing,
@@ -61,6 +63,19 @@ SALES_EMPTY = {at: EMPTY[at] if at[0] == "sales" else hour for at, hour in SLICE
 BARE = replace(NORMAL, recall=NOTHING, score=NOTHING, day=NOTHING, score_day=NOTHING)
 """A bucket without anything measured, as `unknown` is where top_k is not recorded."""
 NOWHERE = ("sales", "unknown")
+
+
+def unmeasured(state: str, n: int) -> dict[tuple[str, str], Hour]:
+    """Nothing of the route sales is measured any more, and each of its buckets shows so many traces of a state."""
+    return {
+        at: replace(each, others=((state, n, 0),)) if at[0] == "sales" else each for at, each in SALES_EMPTY.items()
+    }
+
+
+NEVER = {
+    at: replace(BARE, others=(("no_output", 200, 4_000),)) if at[0] == "sales" else hour for at, hour in SLICES.items()
+}
+"""A route of which no answer is captured."""
 BUSY = changed("sales", recall=Sample(n=1_000, mean=0.6, sd=0.3))
 
 LOW, USUALLY_LOW = Sample(n=200, mean=0.2, sd=0.4), Sample(n=4_000, mean=0.05, sd=0.22)
@@ -122,6 +137,15 @@ FIRES: dict[str, tuple[dict[str, str], dict[str, int]]] = {
     "the index is empty, and top_k is recorded": (
         story(changed("sales", "1-5", empty=60)),
         {"CitegaugeZeroResults": 1},
+    ),
+    "content capture is switched off": (story(unmeasured("no_output", 200)), {"CitegaugeUnmeasurable": 1}),
+    "ids are no longer recorded": (
+        story(SALES_EMPTY | {NOWHERE: replace(BARE, others=(("ids_missing", 400, 0),))}),
+        {"CitegaugeUnmeasurable": 1},
+    ),
+    "a part of the route is cut off": (
+        story(SLICES | {("sales", "6-10"): replace(NORMAL, others=(("truncated", 80, 0),))}),
+        {"CitegaugeUnmeasurable": 1},
     ),
     "generations are missing": (story(changed("sales", "1-5", unjoined=100)), {"CitegaugeUnjoinedTraces": 1}),
     "retrievals are missing": (
@@ -297,6 +321,14 @@ QUIET: dict[str, dict[str, str]] = {
     "one turn in sixteen is chat, without a retrieval": story(
         before=BUSY | {NOWHERE: replace(BARE, generations=130)}, after=BUSY | {NOWHERE: replace(BARE, generations=130)}
     ),
+    "as many traces as ever cannot be measured": story(
+        changed("sales", others=(("no_output", 60, 1_200), ("truncated", 20, 400)))
+    ),
+    "a route that never was measurable": story(before=NEVER, after=NEVER),
+    "traffic ends, and of the last traces most cannot be measured": story(
+        changed("sales", recall=Sample(n=3, mean=0.6, sd=0.3), others=(("no_output", 20, 0),))
+    ),
+    "one trace in twenty can no longer be measured": story(changed("sales", others=(("no_output", 10, 0),))),
     "a scrape gap of a worker with old dead letters": story(changes=gap("citegauge_dead_letters_total")),
     "a scrape gap of a worker with old dead letters of rekey": story(changes=gap("citegauge_rekey_dead_letters_total")),
     "old dead letters when Prometheus starts": story(
@@ -319,7 +351,7 @@ def test_it_is_quiet(name: str, tmp_path: Path) -> None:
 def test_traffic_that_stops_is_no_quality(tmp_path: Path) -> None:
     """While the windows empty, ever fewer traces show ever odder means; no quality alert comes of it."""
     few, fewer = Sample(n=15, mean=0.2, sd=0.2), Sample(n=15, mean=0.3, sd=0.1)
-    draining = changed("support", recall=few, score=fewer, cusum=3.0, shift=3.0)
+    draining = changed("support", recall=few, score=fewer, cusum=3.0, shift=3.0, others=(("no_output", 8, 0),))
     series = story(draining, {key("citegauge_records_total"): rising(500, until=BREAK)})
     expect_firing(tmp_path, RULES, series, {LAST: {"CitegaugeNoTraces": 1}})
 
@@ -360,6 +392,25 @@ def test_two_workers_with_one_series_are_not_added_up(tmp_path: Path) -> None:
     series = story(thin)
     twins = {name.replace("service:9464", "other:9464"): values for name, values in series.items() if "window=" in name}
     expect_firing(tmp_path, RULES, series | twins, {LAST: {}})
+
+
+@pytest.mark.parametrize("state", [state.name for state in State])
+def test_no_state_takes_a_route_away_unheard(state: str, tmp_path: Path) -> None:
+    """All of a route in one state, and none of it measured: that has an alert, or the settings or the source say so."""
+    spoken = {
+        "measured": {},
+        "empty_retrieval": {"CitegaugeZeroResults": 1},
+        "no_retrieval": {"CitegaugeUnjoinedTraces": 1},
+        "no_generation": {"CitegaugeUnjoinedTraces": 1},
+        "nonconformant": {"CitegaugeNonconformantAnswers": 2},
+        "no_citation_format": {},
+        "retrieved_is_cited": {},
+    }
+    expected: dict[str, int] = spoken.get(state, {"CitegaugeUnmeasurable": 1})
+    slices = unmeasured(state, 200)
+    if state == "nonconformant":  # of which the worker shows the share
+        slices = {at: replace(each, others=(), nonconformant=200 * bool(each.others)) for at, each in slices.items()}
+    expect_firing(tmp_path, RULES, story(slices), {BREAK - 1: {}, LAST: expected})
 
 
 def test_shares_of_a_route_do_not_count_twice(tmp_path: Path) -> None:
@@ -435,7 +486,7 @@ def test_a_worker_that_tells_no_direction_has_scores(tmp_path: Path) -> None:
 
 def test_a_share_without_a_past_is_quiet(tmp_path: Path) -> None:
     """A route whose first hours are bad has nothing that it rose from; a few traces of a day are no past."""
-    young = changed("support", hallucinated=0.3, day=Sample(n=40, mean=0.6, sd=0.3))
+    young = changed("support", hallucinated=0.3, day=Sample(n=40, mean=0.6, sd=0.3), others=(("ids_missing", 100, 0),))
     expect_firing(tmp_path, RULES, story(young), {LAST: {}})
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from citegauge.errors import CitegaugeError
 from support.clickhouse import embedded, recent_minute
 from support.clickhouse_rows import late_row, pane_row, trace_row, window_row
 
@@ -54,6 +55,8 @@ def clickhouse() -> Iterator[ClickHouse]:
                 trace("4f", minutes_ago=180, recall=0.0, model="m0"),
             ]
         )
+        with pytest.raises(CitegaugeError):  # so that the server has an error to show, also when no test ran before
+            client.query("SELECT nothing FROM nowhere")
         client.insert([late_row(PANE, trace_id="0f".ljust(32, "0"))])
         client.insert([pane_row(PANE)])
         client.insert([window_row(PANE)])
@@ -82,6 +85,7 @@ def test_it_answers(name: str, sql: str, clickhouse: ClickHouse) -> None:
         ("nonconformant-answers", "e"),
         ("zero-results", "f"),
         ("unjoined-traces", "0f"),
+        ("unmeasurable", "1f"),
         ("dead-letters", "1f"),
         ("lag-seconds", "2f"),
         ("late-spans", "0f"),
@@ -116,3 +120,16 @@ def test_a_fall_of_scores_is_looked_for_in_scores(clickhouse: ClickHouse) -> Non
     )
     assert row["n_hour"] == hour[0]["n"] > 1
     assert row["score_hour"] == pytest.approx(hour[0]["mean"], abs=1e-4)
+
+
+def test_what_can_no_longer_be_measured_is_dated(clickhouse: ClickHouse) -> None:
+    """The state that rose comes first, beside what it was; the minutes say since when. Halves alone are left out."""
+    now = {"measured": 5, "no_output": 15, "no_generation": 80}
+    for pane, states in ((PANE, now), (PANE - 7_200, {"measured": 90, "no_output": 10, "truncated": 100})):
+        clickhouse.insert([pane_row(pane, route="capture", states=states)])
+    states_sql, since_sql, _ = (str(each.values[1]) for each in QUERIES if each.values[0] == "unmeasurable")
+    route = {"route": "capture"}
+    first, *_, last = clickhouse.query(states_sql.strip(), route)
+    assert first == {"state": "no_output", "hour_n": 15, "hour_pct": 75, "day_n": 10, "day_pct": 5}
+    assert last["state"] == "truncated"
+    assert [(row["traces"], row["pct"]) for row in clickhouse.query(since_sql.strip(), route)] == [(20, 75), (200, 55)]

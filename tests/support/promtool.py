@@ -65,6 +65,8 @@ class Hour:
     """Retrievals without a generation."""
     generations: int = 0
     """Generations without a retrieval."""
+    others: tuple[tuple[str, int, int], ...] = ()
+    """Further states: name, traces of the hour, and traces of the day before it."""
     distances: bool = False
     """The route declares its scores to be distances."""
     old_scorer: str = ""
@@ -147,6 +149,7 @@ def windows(slices: Mapping[tuple[str, str], Hour]) -> dict[str, float]:
             recall = _pooled(hour, window)
             bad = {"nonconformant": hour.nonconformant, "empty_retrieval": hour.empty, "no_generation": hour.unjoined}
             bad["no_retrieval"] = hour.generations
+            bad |= {state: now + (day if window == "24h" else 0) for state, now, day in hour.others}
             if window == "24h" or recall.n or any(bad.values()):
                 found[key("citegauge_window_traces", **at, state="measured")] = recall.n
             for state, n in bad.items():

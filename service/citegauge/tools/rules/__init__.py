@@ -1,7 +1,8 @@
 """Prometheus rules from the settings: `rule_file` is the text of a rule file.
 
 * `model`: what a rule is, and the words of its annotations.
-* `quality`: the recorded series that gather what the workers compared, and the alerts on them.
+* `quality`: the recorded series that gather what the workers compared, and the alerts on them; `shares`: the shares
+  of traces among them.
 * `pipeline`: the alerts on the worker itself; `stalls`: those on what stands still, which are looked at more often.
 * `links`: where an alert leads; `render`: rules as YAML.
 """

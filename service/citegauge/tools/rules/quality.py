@@ -10,59 +10,14 @@ for enough traces, a difference beyond chance and one that matters. Workers show
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from citegauge.domain.intervals import Z_95
 from citegauge.section_alerts import AlertSettings
 from citegauge.tools.rules.model import DIGITS, FALL, ONE, PCT, SHARE, THREE, WHOLE, Alert, Group, Recording, looked_up
+from citegauge.tools.rules.shares import RISES, ROUTE, ROUTE_SHARES, SHARE_OF, SLICE, Rise
 
-ROUTE = ("job", "route")
-SLICE = (*ROUTE, "top_k_bucket")
 SCORER = (*SLICE, "scorer")
 WHERE = "{{ $labels.route }} (top_k {{ $labels.top_k_bucket }})"
-SHARE_OF = {
-    "hallucinated": 'citegauge_window_citations{{window="{window}"}}',
-    "nonconformant": 'citegauge_window_traces{{window="{window}",state!~"no_generation|no_output"}}',
-}
-"""What each share of a slice is a share of, as in the table of metrics."""
-ROUTE_SHARES = {
-    "zero_results": ('state="empty_retrieval"', 'state!="no_retrieval"'),
-    "unjoined": ('state=~"no_retrieval|no_generation"', ""),
-}
-"""Shares of a route: states of the part and of the whole. The bucket follows from what was retrieved unless top_k was
-recorded, so what retrieved nothing stands in the bucket `unknown`, and what it is a share of stands in others: within one
-bucket the share of empty retrievals would be 0 or 1 at all times. A generation alone never has a bucket.
-"""
-
-
-class Rise(NamedTuple):
-    """An alert on a share that rose."""
-
-    name: str
-    """Of its recorded series, before `_value` and the like."""
-    labels: Sequence[str]
-    alert: str
-    runbook: str
-    what: str
-
-
-RISES = (
-    Rise(
-        "slice:citegauge_hallucinated",
-        SLICE,
-        "CitegaugeHallucinatedCitations",
-        "hallucinated-citations",
-        "of citations name chunks that were not retrieved",
-    ),
-    Rise(
-        "slice:citegauge_nonconformant",
-        SLICE,
-        "CitegaugeNonconformantAnswers",
-        "nonconformant-answers",
-        "of answers are not in the agreed form",
-    ),
-    Rise("route:citegauge_zero_results", ROUTE, "CitegaugeZeroResults", "zero-results", "of retrievals return nothing"),
-)
 
 
 def baseline_group() -> Group:
@@ -181,7 +136,12 @@ def _wilson_lower(part: str, of: str) -> str:
 
 def quality_group(settings: AlertSettings) -> Group:
     """The alerts."""
-    ratios = (settings.hallucinated_ratio, settings.nonconformant_ratio, settings.zero_results_ratio)
+    ratios = (
+        settings.hallucinated_ratio,
+        settings.nonconformant_ratio,
+        settings.zero_results_ratio,
+        settings.unmeasurable_ratio,
+    )
     rules = [
         _route_recall(settings),
         _slice_recall(settings),
