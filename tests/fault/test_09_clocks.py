@@ -106,7 +106,11 @@ def test_a_producer_ahead_in_a_create_time_topic(trial: MakeTrial) -> None:
             pass
         t.healed()
         t.until_recovered(worker)
-        assert worker.value("citegauge_spans_late_total") >= before + len(batch) - half, "all that follows is late"
+        late = worker.value("citegauge_spans_late_total") - before
+        if t.site.keyed:
+            assert late >= len(batch) - half, "all that follows is late"
+        else:  # the clock of a partition of re-keyed spans is that of its slowest source, and few heard of all that are ahead
+            assert late < len(batch) - half
         assert "set message.timestamp.type=LogAppendTime" in worker.log
         t.verify(worker, idle_now=True)
         t.measures.verdict = "as documented: late"

@@ -103,9 +103,10 @@ def origins(site: Site, dead: Iterable[str] = ()) -> tuple[set[Origin], set[Orig
     """Where the spans of the source stand, and which of them the topic of re-keyed spans holds. `dead`: left out."""
     decode = bootstrap.build_decoder(site.settings())
     wanted: set[Origin] = set()
+    bytes_max = site.settings().join.record_bytes_max
     for record in _source_records(site):
         try:
-            items = list(decode(record.value)) if record.value else []
+            items = list(decode(record.value)) if record.value and len(record.value) <= bytes_max else []
         except DeadLetterError:
             continue
         wanted |= {
@@ -127,9 +128,10 @@ def produced_traces(site: Site) -> dict[str, set[int]]:
     """Trace ids of all spans that the source topics hold, with the kinds of their spans."""
     decode = bootstrap.build_decoder(site.settings())
     produced: dict[str, set[int]] = {}
+    bytes_max = site.settings().join.record_bytes_max
     for record in _source_records(site):
         try:
-            items = list(decode(record.value)) if record.value else []
+            items = list(decode(record.value)) if record.value and len(record.value) <= bytes_max else []
         except DeadLetterError:
             continue
         for item in items:
