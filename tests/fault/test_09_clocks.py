@@ -109,7 +109,7 @@ def test_a_producer_ahead_in_a_create_time_topic(trial: MakeTrial) -> None:
         late = worker.value("citegauge_spans_late_total") - before
         if t.site.keyed:
             assert late >= len(batch) - half, "all that follows is late"
-        else:  # the clock of a partition of re-keyed spans is that of its slowest source, and few heard of all that are ahead
+        else:  # a partition of re-keyed spans goes by its slowest source, and few of its sources are ahead
             assert late < len(batch) - half
         assert "set message.timestamp.type=LogAppendTime" in worker.log
         t.verify(worker, idle_now=True)
