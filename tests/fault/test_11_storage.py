@@ -75,6 +75,7 @@ class Gate:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._server.shutdown()
+        self._server.server_close()
 
 
 @pytest.mark.full
