@@ -512,6 +512,12 @@ def test_the_texts_name_the_numbers(tmp_path: Path) -> None:
     renamed = {(odd if at[0] == "support" else at[0], at[1]): hour for at, hour in SLICES.items()}
     fallen = {at: replace(hour, recall=FALLEN) if at[0] == odd else hour for at, hour in renamed.items()}
     series = story(fallen, before=renamed)
+    # The link leads to the bucket with most traces, so one must have more.
+    (largest,) = (
+        at for at in series if at.startswith("citegauge_window_traces") and "support" not in at and "sales" not in at
+        and all(part in at for part in ('"1-5"', '"24h"', '"measured"'))
+    )  # fmt: skip
+    series[largest] = series[largest].replace("+0x", "9+0x")
     expected = {
         "summary": f"{odd}: cited-chunk recall fell by 30 % in the last hour",
         "description": "From 0.600 in the day before (at the hour's mix of top_k buckets, models, retriever versions and "
